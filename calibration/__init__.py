@@ -1,0 +1,1 @@
+"""Microbenchmarks, importers of kernel tables, and the fit of a hardware profile."""

@@ -1,0 +1,1 @@
+"""GPU profiles as data, and their loader."""

@@ -1,0 +1,1 @@
+"""Plots, terminal tables and exports of a result."""

@@ -1,0 +1,1 @@
+"""Many replicas behind a router."""

@@ -1,0 +1,1 @@
+"""Physics: pure functions from a step's aggregates to seconds."""

@@ -1,0 +1,89 @@
+"""What a step looks like to the physics: sums over its sequences, never the sequences themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+@dataclass(slots=True)
+class StepShape:
+    """Aggregates of one engine step. All counts are for the whole engine (before sharding over TP ranks).
+
+    A *decode* is a sequence that computes one token whose context is in the cache; a *prefill chunk* computes
+    ``new >= 1`` prompt tokens after ``before`` cached ones. ``windowed`` twins are the same sums with each query's
+    attended range cut to the model's sliding window; equal to the plain ones where the model has none.
+
+    Attributes:
+        decode_seqs: sequences that decode.
+        decode_context: sum over them of tokens attended, the new one included.
+        decode_context_windowed: the same with each term cut to the window.
+        prefill_seqs: prefill chunks.
+        prefill_tokens: sum of ``new``.
+        prefill_pairs: sum of attended (query, key) pairs, causal: new * before + new * (new + 1) / 2.
+        prefill_pairs_windowed: the same with each query's range cut to the window.
+        prefill_context: sum of ``before + new``: keys that a chunk reads.
+        prefill_context_windowed: the same, min(before, window) + new.
+        sampled_seqs: sequences that need logits (decodes and last prefill chunks).
+    """
+
+    decode_seqs: int = 0
+    decode_context: int = 0
+    decode_context_windowed: int = 0
+    prefill_seqs: int = 0
+    prefill_tokens: int = 0
+    prefill_pairs: int = 0
+    prefill_pairs_windowed: int = 0
+    prefill_context: int = 0
+    prefill_context_windowed: int = 0
+    sampled_seqs: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens computed in the step."""
+        return self.decode_seqs + self.prefill_tokens
+
+    def add_prefill(self, new: int, before: int, window: int | None) -> None:
+        """Add one chunk of ``new`` tokens after ``before`` cached ones."""
+        self.prefill_seqs += 1
+        self.prefill_tokens += new
+        pairs = new * before + new * (new + 1) // 2
+        self.prefill_pairs += pairs
+        self.prefill_context += before + new
+        if window is None:
+            self.prefill_pairs_windowed += pairs
+            self.prefill_context_windowed += before + new
+            return
+        growing = max(0, min(new, window - before))  # queries whose range still fits the window
+        self.prefill_pairs_windowed += growing * before + growing * (growing + 1) // 2 + (new - growing) * window
+        self.prefill_context_windowed += min(before, window) + new
+
+
+class AffineRun(NamedTuple):
+    """Durations of a run of decode-only steps: step i takes ``first + i * increment`` ticks, exact for ``steps`` steps."""
+
+    first: float
+    increment: float
+    steps: float  # math.inf where the line never breaks
+
+
+class StepTimer(Protocol):
+    """How long steps take, in ticks of the engine's clock (seconds, or whole microseconds with ``engine.step_time``)."""
+
+    window: int | None  # the model's sliding window in tokens, None where attention is full
+
+    def step(self, shape: StepShape) -> float:
+        """Duration of one step. A step without tokens takes 0."""
+        ...
+
+    def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
+        """Durations of consecutive decode-only steps that start with ``shape`` (no prefill in it).
+
+        After each step ``decode_context`` grows by ``decode_seqs`` and ``decode_context_windowed`` by
+        ``growing_windowed`` (the sequences still shorter than the window). ``first`` equals ``step(shape)``.
+        """
+        ...
+
+    def breakdown(self, shape: StepShape) -> dict[str, float]:
+        """Seconds by operator family; the values sum to the step's duration in seconds."""
+        ...

@@ -1,0 +1,1 @@
+"""One serving replica: state, policy and the SimPy process that joins them."""

@@ -1,0 +1,1 @@
+"""What is served: architectures, quantisation and the memory budget."""

@@ -1,0 +1,82 @@
+"""The one output schema: a row a request, a row a run of equal steps. Held in columns, never as objects."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+# (name, array type code). Times are seconds from the start of the run; -1.0 where it never happened.
+REQUEST_COLUMNS: Final = (
+    ("id", "q"),
+    ("replica", "i"),
+    ("arrival_s", "d"),  # at the client
+    ("queued_s", "d"),  # in the engine's queue
+    ("scheduled_s", "d"),  # first scheduled
+    ("first_token_s", "d"),  # at the client
+    ("finish_s", "d"),  # at the client
+    ("prompt_tokens", "q"),
+    ("output_tokens", "q"),
+    ("cached_tokens", "q"),  # prefix-cache hit at first admission
+    ("resume_cached_tokens", "q"),  # summed over resumptions
+    ("preemptions", "i"),
+    ("status", "b"),  # index into STATUS
+    ("reason", "b"),  # index into the run's list of reject reasons, -1 for none
+    ("priority", "q"),
+    ("session_id", "q"),  # -1 for none
+)
+STATUS: Final = ("completed", "rejected", "unfinished")
+
+# A row stands for `steps` consecutive steps with the same members; step i of the row takes
+# duration_s + i * increment_s and, where it decodes, has decode_context + i * decode_seqs.
+STEP_COLUMNS: Final = (
+    ("replica", "i"),
+    ("step", "q"),  # number of the row's first step, counted per replica
+    ("start_s", "d"),  # the first step begins to run
+    ("steps", "q"),
+    ("duration_s", "d"),
+    ("increment_s", "d"),
+    ("decode_seqs", "i"),
+    ("decode_context", "q"),
+    ("decode_context_windowed", "q"),
+    ("prefill_seqs", "i"),
+    ("prefill_tokens", "q"),
+    ("prefill_pairs", "q"),
+    ("prefill_pairs_windowed", "q"),
+    ("prefill_context", "q"),
+    ("prefill_context_windowed", "q"),
+    ("sampled_seqs", "i"),
+    ("gaps", "i"),  # tokens of a step whose gap to the token before is exactly the step's duration
+    ("running", "i"),  # after scheduling, first step of the row
+    ("waiting", "i"),  # after scheduling, first step of the row
+    ("used_blocks", "q"),  # held by requests, after scheduling, first step
+    ("used_blocks_end", "q"),  # the same, last step of the row
+    ("held_tokens", "q"),  # tokens computed and held in those blocks, first step
+    ("preempted", "i"),
+)
+
+
+class Columns:
+    """Append-only typed columns.
+
+    >>> table = Columns((("id", "q"), ("time_s", "d")))
+    >>> table.append((7, 0.5)); len(table)
+    1
+    """
+
+    __slots__ = ("_data", "names")
+
+    def __init__(self, columns: tuple[tuple[str, str], ...]) -> None:
+        self.names = tuple(name for name, _ in columns)
+        self._data: tuple[array[float], ...] = tuple(array(code) for _, code in columns)
+
+    def append(self, row: tuple[float, ...]) -> None:
+        """Add a row, values in column order."""
+        for column, value in zip(self._data, row, strict=True):
+            column.append(value)
+
+    def __len__(self) -> int:
+        return len(self._data[0])
+
+    def column(self, name: str) -> array[float]:
+        """The column called ``name`` (shared, not a copy); ``numpy.asarray`` of it copies nothing."""
+        return self._data[self.names.index(name)]

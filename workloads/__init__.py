@@ -1,0 +1,1 @@
+"""Requests: arrival processes, length distributions, shared prefixes, traces, presets."""
