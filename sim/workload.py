@@ -15,11 +15,11 @@ Floats = NDArray[np.float64]
 class PrefixSpans:
     """Which tokens of each request are shared with which other request, without the tokens.
 
-    Request ``i`` owns rows ``offsets[i]:offsets[i + 1]``. Each row says: the tokens from the end of the row before (or 0)
-    up to ``end`` lie in text ``node``. Nodes are *chained*: two requests that name the same node hold the same tokens from
-    token 0 up to the smaller of their ends there. ``node >= 0`` is a text that any number of requests may share;
-    ``node < 0`` is the private text of request ``~node`` (the request that wrote it and the later turns that quote it).
-    Tokens past the last row, outputs included, are the private text of the request itself, node ``~i``.
+    Request ``i`` owns rows ``offsets[i]:offsets[i + 1]``. Each row says: the tokens from the end of the row before
+    (or 0) up to ``end`` lie in text ``node``. Nodes are *chained*: two requests that name the same node hold the same
+    tokens from token 0 up to the smaller of their ends there. ``node >= 0`` is a text that any number of requests may
+    share; ``node < 0`` is the private text of request ``~node`` (the request that wrote it and the later turns that
+    quote it). Tokens past the last row, outputs included, are the private text of the request itself, node ``~i``.
 
     Attributes:
         offsets: (n + 1,) row range of each request.

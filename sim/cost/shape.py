@@ -60,7 +60,7 @@ class StepShape:
 
 
 class AffineRun(NamedTuple):
-    """Durations of a run of decode-only steps: step i takes ``first + i * increment`` ticks, exact for ``steps`` steps."""
+    """Decode-only steps in a row: step i takes ``first + i * increment`` ticks, exactly, for ``steps`` steps."""
 
     first: float
     increment: float
@@ -68,7 +68,7 @@ class AffineRun(NamedTuple):
 
 
 class StepTimer(Protocol):
-    """How long steps take, in ticks of the engine's clock (seconds, or whole microseconds with ``engine.step_time``)."""
+    """How long steps take, in ticks of the engine clock (seconds, or whole microseconds under ``engine.step_time``)."""
 
     window: int | None  # the model's sliding window in tokens, None where attention is full
 

@@ -1,0 +1,90 @@
+"""The shape of a decoder, as its Hugging Face ``config.json`` gives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+AttentionKind = Literal["full", "sliding", "chunked", "mla", "linear"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One kind of attention layer.
+
+    ``full``, ``sliding`` and ``chunked`` cache ``num_kv_heads * (head_dim + v_head_dim)`` elements a token; ``mla`` caches
+    ``kv_lora_rank + qk_rope_head_dim``; ``linear`` keeps ``state_elements`` a sequence, whatever its length.
+    For MLA ``head_dim`` is ``qk_nope_head_dim + qk_rope_head_dim``.
+    """
+
+    kind: AttentionKind
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    window: int | None = None  # tokens a query sees (sliding), or the chunk length (chunked)
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False
+    output_gate: bool = False  # q projection is doubled to gate the output (Qwen3-Next)
+    kv_lora_rank: int = 0
+    q_lora_rank: int = 0  # 0 = q is projected straight from hidden
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    state_elements: int = 0  # linear attention / SSM: recurrent state a sequence, elements
+    conv_state_elements: int = 0  # and its convolution window
+    linear_params: int = 0  # weights of a linear/SSM mixer (its projections do not follow the attention formula)
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """Feed-forward block. ``num_experts == 0`` is dense with ``intermediate_size``."""
+
+    intermediate_size: int  # of the dense MLP, or of one routed expert
+    gated: bool = True  # gate and up projections (SwiGLU) against a single up projection
+    bias: bool = False
+    num_experts: int = 0
+    experts_per_token: int = 0
+    shared_intermediate_size: int = 0  # all shared experts together; 0 = none
+    shared_gate: bool = False
+    router_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRun:
+    """``count`` consecutive or interleaved layers of one make. ``attention`` or ``mlp`` None = that half is absent."""
+
+    count: int
+    attention: Attention | None
+    mlp: Mlp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A decoder. ``layers`` groups equal layers; their order inside the model is in ``layer_order`` (indices into it)."""
+
+    name: str
+    hidden_size: int
+    vocab_size: int
+    layers: tuple[LayerRun, ...]
+    layer_order: tuple[int, ...]
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    stored_dtype: str  # bf16 | fp16 | fp32: elements of what is not quantised
+    stored_quantization: (
+        str | None
+    )  # weight format named by the checkpoint's quantization_config, None where there is none
+    norm_params_per_layer: int  # elements of the norms of one layer
+    mtp_layers: int = 0  # multi-token-prediction heads shipped with the checkpoint
+    extra_params: int = 0  # parameters outside the decoder (vision tower, projector), held in memory, not computed here
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers."""
+        return len(self.layer_order)
+
+    @property
+    def window(self) -> int | None:
+        """The smallest sliding window or chunk of any layer, None where all attention is full."""
+        windows = [run.attention.window for run in self.layers if run.attention and run.attention.window]
+        return min(windows) if windows else None
