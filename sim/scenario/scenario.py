@@ -1,0 +1,92 @@
+"""One document that says everything a run needs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field
+
+from sim.errors import InputError
+from sim.layout import Layout
+from sim.scenario.cluster import ClusterSpec
+from sim.scenario.document import dump_yaml, load_document
+from sim.scenario.engine import EngineSpec, Name, Section
+from sim.scenario.overrides import apply_overrides
+from sim.scenario.paths import anchor_paths, digest_paths
+from sim.scenario.slo import SloSpec
+from workloads.spec import WorkloadSpec
+
+
+class Scenario(Section):
+    """Model, hardware, layout, engine, cluster, workload, promise and seed of one run.
+
+    Attributes:
+        name: what the run is called; the file's stem where the document does not say.
+        model: a catalogue name, or the absolute path of a Hugging Face ``config.json`` or its folder.
+        hardware: a profile name, or the absolute path of a profile.
+    """
+
+    name: Name = "scenario"
+    model: Name
+    hardware: Name
+    layout: Layout = Field(default_factory=lambda: Layout.parse({}))
+    engine: EngineSpec = Field(default_factory=lambda: EngineSpec.parse({}))
+    cluster: ClusterSpec = ClusterSpec()
+    workload: WorkloadSpec
+    slo: SloSpec = SloSpec()
+    seed: int = Field(0, ge=0, lt=2**63)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """Read YAML or JSON; relative paths in it start at its folder. Raises `InputError` naming the file."""
+        file = Path(path).expanduser()
+        document = load_document(file)
+        try:
+            return cls.from_dict({"name": file.stem, **document}, file.parent)
+        except InputError as error:
+            raise InputError(f"{file}: {error.field}", error.problem, error.remedy) from None
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], base_dir: str | Path | None = None) -> Self:
+        """Validate ``data``; relative paths in it start at ``base_dir`` (None: the working directory)."""
+        return cls.parse(anchor_paths(data, Path(base_dir or ".")))
+
+    def with_overrides(self, overrides: Iterable[str], base_dir: str | Path | None = None) -> Self:
+        """A scenario with each ``key.path=value`` set (values are YAML), validated anew.
+
+        A changed ``engine.preset`` changes every engine key that was not given. Relative paths start at ``base_dir``
+        (None: the working directory).
+        """
+        given = self.model_dump(mode="json", exclude_unset=True)
+        return self.from_dict(apply_overrides(given, overrides), base_dir)
+
+    def resolved(self) -> Self:
+        """The same scenario with every default written down as if it had been given."""
+        return self.parse(self.model_dump(mode="json"))
+
+    def to_yaml(self) -> str:
+        """The scenario with every default filled in; reading it back gives an equal scenario."""
+        return dump_yaml(self.model_dump(mode="json"))
+
+    @property
+    def scenario_hash(self) -> str:
+        """16 hex digits over every resolved value and the contents of the files it names.
+
+        Independent of key order, of how a value is spelled and of where the files lie. Raises `InputError` where one of
+        them cannot be read.
+        """
+        canonical = json.dumps(_plain(digest_paths(self.model_dump(mode="json"))), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """One spelling a number: 4.0 and 4 are the same."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,34 @@
+"""What the schema can say and the simulator cannot do yet: refused here, in one place, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim.errors import InputError
+from sim.scenario.scenario import Scenario
+
+
+def require_supported(scenario: Scenario) -> None:
+    """Raise `InputError` if ``scenario`` asks for something that `simulate` would have to ignore."""
+    for field, value, remedy in _unsupported(scenario):
+        raise InputError(field, f"{value} is not supported yet", remedy)
+
+
+def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
+    engine, layout = scenario.engine, scenario.layout
+    if layout.pipeline_parallel_size > 1:
+        yield "layout.pipeline_parallel_size", layout.pipeline_parallel_size, "set it to 1"
+    if layout.data_parallel_size > 1:
+        yield "layout.data_parallel_size", layout.data_parallel_size, "set it to 1, or use replicas"
+    if engine.speculative is not None:
+        yield "engine.speculative", f"'{engine.speculative.method}'", "set it to null"
+    if engine.kv_offload is not None:
+        yield "engine.kv_offload", "a second KV tier", "set it to null"
+    if engine.kv_allocation != "paged":
+        yield "engine.kv_allocation", f"'{engine.kv_allocation}'", "set it to paged"
+    if engine.preemption != "recompute":
+        yield "engine.preemption", f"'{engine.preemption}'", "set it to recompute"
+    if scenario.cluster.disaggregation is not None:
+        yield "cluster.disaggregation", "a prefill/decode split", "set it to null"
+    if scenario.cluster.router != "round_robin":
+        yield "cluster.router", f"'{scenario.cluster.router}'", "set it to round_robin"
