@@ -1,0 +1,122 @@
+"""The schema of a hardware profile: vendor facts, fitted figures, provenance of every number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from hardware_profiles.figures import Figure
+from hardware_profiles.kernels import Kernels
+from hardware_profiles.overheads import EngineOverheads
+from sim.errors import InputError
+from sim.schema import StrictModel
+
+# A dtype whose peak is not listed runs at the peak of the next one here.
+_WIDER = {"fp4": "fp8", "fp8": "bf16", "int8": "bf16", "fp16": "bf16", "bf16": "fp32"}
+
+
+class Memory(StrictModel):
+    """Device memory. ``visible_bytes`` is what the driver reports to a program, less than the nameplate capacity."""
+
+    capacity_bytes: Figure
+    visible_bytes: Figure
+    bandwidth_bytes_per_s: Figure
+    l2_bytes: Figure | None = None
+
+
+class Compute(StrictModel):
+    """Dense matrix peaks by dtype (``bf16``, ``fp8``, ``int8``, ``fp4``, ``fp32``) and the number of cores."""
+
+    peak_flops: dict[str, Figure] = Field(min_length=1)
+    multiprocessors: Figure | None = None
+
+
+class Links(StrictModel):
+    """Bandwidths of one GPU, one direction. ``gpu`` joins GPUs of a node, ``host`` is PCIe, ``inter_node`` the network."""
+
+    kind: Literal["nvlink", "pcie", "infinity-fabric", "ethernet", "ici", "c2c", "none"]
+    gpu_bytes_per_s: Figure
+    host_bytes_per_s: Figure
+    inter_node_bytes_per_s: Figure
+    gpus_per_node: int = Field(ge=1)
+
+
+class Power(StrictModel):
+    """Board power in watts."""
+
+    tdp_w: Figure
+    idle_w: Figure
+
+
+class Price(StrictModel):
+    """What one GPU costs an hour, on demand."""
+
+    usd_per_hour: Figure
+    date: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")
+
+
+class HardwareProfile(StrictModel):
+    """One accelerator as servecast knows it."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    aliases: tuple[str, ...] = ()
+    device: str
+    vendor: str
+    generation: str
+    memory: Memory
+    compute: Compute
+    links: Links
+    power: Power
+    price: Price | None = None
+    kernels: Kernels = Kernels()
+    engines: dict[str, EngineOverheads] = {}
+    notes: tuple[str, ...] = ()
+
+    @property
+    def memory_visible_bytes(self) -> int:
+        """Bytes that the driver reports."""
+        return int(self.memory.visible_bytes.value)
+
+    @property
+    def memory_bandwidth_bytes_per_s(self) -> float:
+        """Datasheet memory bandwidth."""
+        return self.memory.bandwidth_bytes_per_s.value
+
+    @property
+    def tdp_w(self) -> float:
+        """Board power limit, watts."""
+        return self.power.tdp_w.value
+
+    @property
+    def idle_w(self) -> float:
+        """Idle board power, watts."""
+        return self.power.idle_w.value
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """On-demand price of one GPU for an hour, None where none is known."""
+        return self.price.usd_per_hour.value if self.price else None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether GEMM and attention were fitted to measurements of this very device."""
+        sections = (self.kernels.gemm, self.kernels.decode_attention, self.kernels.prefill_attention)
+        return all(any(fit.provenance in ("fitted", "measured") for fit in group.values()) for group in sections)
+
+    def peak_flops(self, dtype: str) -> float:
+        """Dense peak for ``dtype``; a dtype without matrix units of its own runs as the next wider one.
+
+        Raises:
+            InputError: no peak is listed for the dtype or any wider one.
+        """
+        wanted: str | None = dtype
+        while wanted is not None:
+            if wanted in self.compute.peak_flops:
+                return self.compute.peak_flops[wanted].value
+            wanted = _WIDER.get(wanted)
+        raise InputError(
+            f"hardware {self.name}: compute.peak_flops",
+            f"no peak for {dtype!r} or wider",
+            f"listed: {', '.join(sorted(self.compute.peak_flops))}",
+        )
