@@ -12,8 +12,8 @@ AttentionKind = Literal["full", "sliding", "chunked", "mla", "linear"]
 class Attention:
     """One kind of attention layer.
 
-    ``full``, ``sliding`` and ``chunked`` cache ``num_kv_heads * (head_dim + v_head_dim)`` elements a token; ``mla`` caches
-    ``kv_lora_rank + qk_rope_head_dim``; ``linear`` keeps ``state_elements`` a sequence, whatever its length.
+    ``full``, ``sliding`` and ``chunked`` cache ``num_kv_heads * (head_dim + v_head_dim)`` elements a token; ``mla``
+    caches ``kv_lora_rank + qk_rope_head_dim``; ``linear`` keeps ``state_elements`` a sequence, whatever its length.
     For MLA ``head_dim`` is ``qk_nope_head_dim + qk_rope_head_dim``.
     """
 
@@ -34,6 +34,8 @@ class Attention:
     state_elements: int = 0  # linear attention / SSM: recurrent state a sequence, elements
     conv_state_elements: int = 0  # and its convolution window
     linear_params: int = 0  # weights of a linear/SSM mixer (its projections do not follow the attention formula)
+    index_heads: int = 0  # sparse attention (DeepSeek-V3.2): the indexer's query heads ...
+    index_head_dim: int = 0  # ... and the key it caches beside the latent, one a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class LayerRun:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder. ``layers`` groups equal layers; their order inside the model is in ``layer_order`` (indices into it)."""
+    """A decoder. ``layers`` groups equal layers; ``layer_order`` is their order in the model (indices into it)."""
 
     name: str
     hidden_size: int
@@ -71,12 +73,13 @@ class Architecture:
     tie_word_embeddings: bool
     max_position_embeddings: int
     stored_dtype: str  # bf16 | fp16 | fp32: elements of what is not quantised
-    stored_quantization: (
-        str | None
-    )  # weight format named by the checkpoint's quantization_config, None where there is none
+    stored_quantization: str | None  # weight format of the checkpoint's quantization_config, None where it has none
     norm_params_per_layer: int  # elements of the norms of one layer
     mtp_layers: int = 0  # multi-token-prediction heads shipped with the checkpoint
     extra_params: int = 0  # parameters outside the decoder (vision tower, projector), held in memory, not computed here
+    stored_unquantized: tuple[str, ...] = ()  # components that stored_quantization leaves in stored_dtype
+    lm_head_bias: bool = False
+    rope_cache_elements: int = 0  # cosine and sine tables that the engine keeps, elements
 
     @property
     def num_layers(self) -> int:

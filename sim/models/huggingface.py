@@ -1,0 +1,103 @@
+"""From a Hugging Face ``config.json`` to an `Architecture`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
+from sim.models.attention_layers import attention_of_layers, head_dim
+from sim.models.config_reader import ConfigReader
+from sim.models.families import FAMILIES, Family
+from sim.models.mlp_layers import mlp_of_layers
+from sim.models.stored_quantization import stored_quantization
+from sim.models.vision import extra_params
+
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+# Rotary scalings whose `factor` is already inside max_position_embeddings.
+_SCALED_IN_PLACE = {"llama3", "longrope", "su", "mrope", "default", "proportional", "yarn_in_place"}
+
+
+def architecture_from_config(config: Mapping[str, Any], name: str, where: str = "model.config") -> Architecture:
+    """Read any decoder-only model that transformers describes.
+
+    Args:
+        config: the parsed ``config.json``; a multimodal one holds the decoder under ``text_config``.
+        name: what the model is called.
+        where: what errors call the file.
+
+    Raises:
+        InputError: a key is missing, malformed or contradicts another.
+    """
+    outer = ConfigReader(config, where)
+    inner = outer.section("text_config") or outer.section("language_config") or dict(config)
+    if inner.get("model_type") is None and "text_config" in outer:
+        inner = {**inner, "model_type": f"{outer.text('model_type')}_text"}
+    family = FAMILIES.get(str(inner.get("model_type")), Family())
+    text = ConfigReader(inner, where if inner == config else f"{where}.text_config", family.defaults)
+    num_layers = text.integer("num_hidden_layers")
+    attention = attention_of_layers(text, family, num_layers)
+    runs, order = _group(attention, mlp_of_layers(text, family, num_layers))
+    hidden = text.integer("hidden_size")
+    quantization, unquantized = stored_quantization(outer, text)
+    return Architecture(
+        name=name,
+        hidden_size=hidden,
+        vocab_size=text.integer("vocab_size"),
+        layers=runs,
+        layer_order=order,
+        tie_word_embeddings=text.flag("tie_word_embeddings", default=outer.flag("tie_word_embeddings")),
+        max_position_embeddings=_longest(text),
+        stored_dtype=_stored_dtype(outer, text),
+        stored_quantization=quantization,
+        norm_params_per_layer=family.norms * hidden * (2 if family.norm_bias else 1),
+        mtp_layers=text.integer("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, minimum=0),
+        extra_params=extra_params(outer, hidden),
+        stored_unquantized=unquantized,
+        lm_head_bias=family.lm_head_bias,
+        rope_cache_elements=_rope_elements(text, attention),
+    )
+
+
+def _group(attention: list[Attention | None], mlp: list[Mlp | None]) -> tuple[tuple[LayerRun, ...], tuple[int, ...]]:
+    """Equal layers as one `LayerRun`, and the order of the runs inside the model."""
+    makes = list(zip(attention, mlp, strict=True))
+    index = {make: position for position, make in enumerate(dict.fromkeys(makes))}
+    order = tuple(index[make] for make in makes)
+    runs = tuple(LayerRun(order.count(position), *make) for make, position in index.items())
+    return runs, order
+
+
+def _stored_dtype(outer: ConfigReader, text: ConfigReader) -> str:
+    named = text.text("torch_dtype") or text.text("dtype") or outer.text("torch_dtype") or outer.text("dtype")
+    return _DTYPES.get(named, "bf16")
+
+
+def _rope(text: ConfigReader) -> tuple[str, float]:
+    """(kind, factor) of the rotary scaling."""
+    scaling = text.section("rope_scaling") or text.section("rope_parameters")
+    kind = str(scaling.get("rope_type", scaling.get("type", "default")))
+    factor = scaling.get("factor", 1.0)
+    return kind, float(factor) if isinstance(factor, (int, float)) else 1.0
+
+
+def _longest(text: ConfigReader) -> int:
+    """Longest sequence the model takes, as the engine derives it: YaRN stretches its original length."""
+    longest = text.integer("max_position_embeddings", "max_seq_len", "model_max_length", default=2048)
+    kind, factor = _rope(text)
+    if kind in _SCALED_IN_PLACE or factor <= 1 or text.text("model_type").startswith("gemma3"):
+        return longest
+    scaling = text.section("rope_scaling") or text.section("rope_parameters")
+    if kind == "yarn":
+        return int(scaling.get("original_max_position_embeddings", longest) * factor)
+    return int(longest * factor)
+
+
+def _rope_elements(text: ConfigReader, attention: list[Attention | None]) -> int:
+    """Elements of the cosine and sine tables the engine keeps: positions x rotary dimensions, one a rotary kind."""
+    layers = [layer for layer in attention if layer is not None and layer.kind != "linear"]
+    if not layers:
+        return 0
+    rotary = layers[0].qk_rope_head_dim or int(head_dim(text) * float(text.raw("partial_rotary_factor") or 1.0))
+    tables = 2 if "rope_local_base_freq" in text or text.text("model_type").startswith("gemma3") else 1
+    return tables * _longest(text) * rotary
