@@ -25,6 +25,7 @@ REQUEST_COLUMNS: Final = (
     ("session_id", "q"),  # -1 for none
 )
 STATUS: Final = ("completed", "rejected", "unfinished")
+BUFFERED_ROWS: Final = 4096
 
 # A row stands for `steps` consecutive steps with the same members; step i of the row takes
 # duration_s + i * increment_s and, where it decodes, has decode_context + i * decode_seqs.
@@ -56,27 +57,37 @@ STEP_COLUMNS: Final = (
 
 
 class Columns:
-    """Append-only typed columns.
+    """Append-only typed columns; rows are buffered and moved over in bulk, which is several times cheaper.
 
     >>> table = Columns((("id", "q"), ("time_s", "d")))
-    >>> table.append((7, 0.5)); len(table)
-    1
+    >>> table.append((7, 0.5))
+    >>> len(table), table.column("id")[0]
+    (1, 7)
     """
 
-    __slots__ = ("_data", "names")
+    __slots__ = ("_buffer", "_data", "names")
 
     def __init__(self, columns: tuple[tuple[str, str], ...]) -> None:
         self.names = tuple(name for name, _ in columns)
         self._data: tuple[array[float], ...] = tuple(array(code) for _, code in columns)
+        self._buffer: list[tuple[float, ...]] = []
 
     def append(self, row: tuple[float, ...]) -> None:
         """Add a row, values in column order."""
-        for column, value in zip(self._data, row, strict=True):
-            column.append(value)
+        self._buffer.append(row)
+        if len(self._buffer) >= BUFFERED_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        for column, values in zip(self._data, zip(*self._buffer, strict=True), strict=True):
+            column.extend(values)
+        self._buffer.clear()
 
     def __len__(self) -> int:
-        return len(self._data[0])
+        return len(self._data[0]) + len(self._buffer)
 
     def column(self, name: str) -> array[float]:
         """The column called ``name`` (shared, not a copy); ``numpy.asarray`` of it copies nothing."""
+        if self._buffer:
+            self._flush()
         return self._data[self.names.index(name)]
