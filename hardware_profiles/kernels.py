@@ -56,8 +56,8 @@ class CollectiveFit(Fit):
 class Kernels(StrictModel):
     """All fitted sections. Keys are GEMM families (``bf16``, ``fp8``, ...) or KV dtypes."""
 
-    gemm: dict[str, GemmFit] = {}
-    decode_attention: dict[str, DecodeAttentionFit] = {}
-    prefill_attention: dict[str, PrefillAttentionFit] = {}
+    gemm: dict[str, GemmFit] = Field(default_factory=dict)
+    decode_attention: dict[str, DecodeAttentionFit] = Field(default_factory=dict)
+    prefill_attention: dict[str, PrefillAttentionFit] = Field(default_factory=dict)
     elementwise: ElementwiseFit | None = None
     all_reduce: tuple[CollectiveFit, ...] = ()

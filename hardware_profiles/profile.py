@@ -33,7 +33,7 @@ class Compute(StrictModel):
 
 
 class Links(StrictModel):
-    """Bandwidths of one GPU, one direction. ``gpu`` joins GPUs of a node, ``host`` is PCIe, ``inter_node`` the network."""
+    """Bandwidths of one GPU, one direction: to its node (``gpu``), to the host (PCIe), to other nodes."""
 
     kind: Literal["nvlink", "pcie", "infinity-fabric", "ethernet", "ici", "c2c", "none"]
     gpu_bytes_per_s: Figure
@@ -70,7 +70,7 @@ class HardwareProfile(StrictModel):
     power: Power
     price: Price | None = None
     kernels: Kernels = Kernels()
-    engines: dict[str, EngineOverheads] = {}
+    engines: dict[str, EngineOverheads] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
