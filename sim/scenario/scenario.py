@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,16 +54,29 @@ class Scenario(Section):
     @classmethod
     def from_dict(cls, data: dict[str, Any], base_dir: str | Path | None = None) -> Self:
         """Validate ``data``; relative paths in it start at ``base_dir`` (None: the working directory)."""
-        return cls.parse(anchor_paths(data, Path(base_dir or ".")))
+        given = anchor_paths(data, Path(base_dir or "."))
+        scenario = cls.parse(given)
+        scenario.__dict__["given"] = given
+        return scenario
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The document as it was given (paths made absolute), without defaults."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
     def with_overrides(self, overrides: Iterable[str], base_dir: str | Path | None = None) -> Self:
         """A scenario with each ``key.path=value`` set (values are YAML), validated anew.
 
-        A changed ``engine.preset`` changes every engine key that was not given. Relative paths start at ``base_dir``
-        (None: the working directory).
+        A changed preset changes every key that was not given beside it. Relative paths start at ``base_dir`` (None: the
+        working directory).
         """
-        given = self.model_dump(mode="json", exclude_unset=True)
-        return self.from_dict(apply_overrides(given, overrides), base_dir)
+        return self.from_dict(apply_overrides(self.given, overrides), base_dir)
+
+    def model_copy(self, **kwargs: Any) -> Self:
+        """As pydantic's; what was given is then what the copy holds."""
+        copied = super().model_copy(**kwargs)
+        copied.__dict__.pop("given", None)
+        return copied
 
     def resolved(self) -> Self:
         """The same scenario with every default written down as if it had been given."""

@@ -1,0 +1,89 @@
+"""What the rows of steps say about KV cache and hardware; a row is a run of steps whose times form a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.result import RunContext
+from sim.summary import Utilization
+
+Floats = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[Any]]
+
+SHAPE_COLUMNS = (
+    "decode_seqs",
+    "prefill_seqs",
+    "prefill_tokens",
+    "prefill_pairs",
+    "prefill_pairs_windowed",
+    "prefill_context",
+    "prefill_context_windowed",
+    "sampled_seqs",
+)
+
+
+def row_times_s(runs: Arrays) -> Floats:
+    """(rows,) seconds that all steps of a row take together."""
+    n = runs["steps"].astype(np.float64)
+    return np.asarray(n * runs["duration_s"] + runs["increment_s"] * n * (n - 1) / 2)
+
+
+def kv_use(runs: Arrays, usable_blocks: int, block_size: int) -> tuple[float | None, float | None, float | None]:
+    """Peak and mean share of the blocks in use, and the share of the room in them that holds no token.
+
+    Mean and waste weigh each step by its time; within a row blocks grow linearly and each decode adds a token a step.
+    """
+    if not len(runs["steps"]):
+        return None, None, None
+    n = runs["steps"].astype(np.float64)
+    growth = (runs["used_blocks_end"] - runs["used_blocks"]) / np.maximum(n - 1, 1)
+    block_seconds = _weighted_sum(runs, runs["used_blocks"], growth)
+    token_seconds = _weighted_sum(runs, runs["held_tokens"], runs["decode_seqs"])
+    peak = max(int(runs["used_blocks"].max()), int(runs["used_blocks_end"].max())) / usable_blocks
+    time_s = float(row_times_s(runs).sum())
+    mean = block_seconds / time_s / usable_blocks if time_s > 0 else None
+    waste = 1 - token_seconds / (block_seconds * block_size) if block_seconds > 0 else None
+    return peak, mean, waste
+
+
+def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Utilization:
+    """Busy share, MFU and MBU while busy, and sequences a step."""
+    steps = int(runs["steps"].sum())
+    busy_s = float(row_times_s(runs).sum())
+    if not steps or busy_s <= 0 or duration_s <= 0:
+        return Utilization()
+    sequences = int(np.dot(runs["steps"], runs["decode_seqs"] + runs["prefill_seqs"]))
+    mfu = mbu = None
+    if (work := context.work) is not None:
+        shape = _middle_step(runs)
+        mfu = float(np.dot(work.flops(shape), runs["steps"])) / busy_s / work.peak_flops_per_s
+        mbu = float(np.dot(work.bytes_moved(shape), runs["steps"])) / busy_s / work.peak_bytes_per_s
+    return Utilization(
+        busy_fraction=busy_s / duration_s / context.scenario.layout.replicas,
+        mfu=mfu,
+        mbu=mbu,
+        mean_batch_size=sequences / steps,
+    )
+
+
+def _weighted_sum(runs: Arrays, start: NDArray[Any], slope: NDArray[Any]) -> float:
+    """Sum over all steps of (start + i * slope) times the step's duration."""
+    n = runs["steps"].astype(np.float64)
+    duration, increment = runs["duration_s"], runs["increment_s"]
+    first_power, second_power = n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6
+    line = n * start * duration + first_power * (start * increment + slope * duration)
+    return float((line + second_power * slope * increment).sum())
+
+
+def _middle_step(runs: Arrays) -> dict[str, Floats]:
+    """The shape of each row's mean step: contexts grow by a token a decode each step."""
+    shape = {name: runs[name].astype(np.float64) for name in SHAPE_COLUMNS}
+    grown = (runs["steps"] - 1) / 2 * runs["decode_seqs"]
+    unbounded = runs["decode_context_windowed"] == runs["decode_context"]
+    shape["decode_context"] = runs["decode_context"] + grown
+    shape["decode_context_windowed"] = runs["decode_context_windowed"] + np.where(unbounded, grown, 0.0)
+    return shape

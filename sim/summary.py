@@ -1,0 +1,163 @@
+"""``summary.json``: the numbers of a run. Seconds, tokens, bytes; None where nothing was measured."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from sim.schema import StrictModel
+
+SCHEMA_VERSION: Final = 1
+STATISTICS: Final = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
+
+
+class Latency(StrictModel):
+    """Distribution of one latency in seconds; quantiles interpolate linearly between order statistics."""
+
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class Requests(StrictModel):
+    """How many requests ended how."""
+
+    submitted: int
+    completed: int
+    rejected: int
+    unfinished: int
+    preemptions: int
+    reject_reasons: dict[str, int] = Field(default_factory=dict)
+
+
+class Throughput(StrictModel):
+    """Completed requests and their tokens over ``duration_s``."""
+
+    requests_per_s: float | None = None
+    input_tokens_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    total_tokens_per_s: float | None = None
+    output_tokens_per_s_per_gpu: float | None = None
+
+
+class Kv(StrictModel):
+    """KV cache of one engine. Utilisation and waste are weighted by the time of the steps."""
+
+    num_gpu_blocks: int
+    block_size: int
+    capacity_tokens: int
+    bytes_per_token: int | None = None
+    peak_utilization: float | None = None
+    mean_utilization: float | None = None
+    prefix_hit_rate: float | None = None
+    waste_fraction: float | None = None
+
+
+class Memory(StrictModel):
+    """Where the bytes of one GPU go."""
+
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+    weights_bytes: int | None = None
+    activation_bytes: int | None = None
+    overhead_bytes: int | None = None
+    kv_bytes: int | None = None
+
+
+class Utilization(StrictModel):
+    """How busy the engines were.
+
+    ``busy_fraction`` is the share of ``duration_s`` in which a step ran; ``mfu`` and ``mbu`` are model FLOPs and bytes
+    over the datasheet peak *while steps ran*; ``mean_batch_size`` is sequences a step.
+    """
+
+    busy_fraction: float | None = None
+    mfu: float | None = None
+    mbu: float | None = None
+    mean_batch_size: float | None = None
+
+
+class Slo(StrictModel):
+    """The promise. ``attainment`` is the share of submitted requests that met every per-request bound."""
+
+    goodput_requests_per_s: float | None = None
+    attainment: float | None = None
+    met: dict[str, bool | None] = Field(default_factory=dict)
+
+
+class Cost(StrictModel):
+    """Price of the GPUs, and of a million tokens at the measured throughput."""
+
+    gpus: int
+    usd_per_hour: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_million_total_tokens: float | None = None
+
+
+class Calibration(StrictModel):
+    """How far the step times can be trusted."""
+
+    hardware: str
+    calibrated: bool
+    step_time_error_p50: float | None = None
+    step_time_error_p90: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Simulation(StrictModel):
+    """Bookkeeping of the run. ``wall_s`` is the only number that may differ between two runs."""
+
+    events: int
+    engine_steps: int
+    wall_s: float
+
+
+class Load(StrictModel):
+    """Whether service kept up with arrivals, and what held it back.
+
+    ``overloaded``: requests that wait pile up as long as requests arrive. ``batch_full_fraction`` and
+    ``kv_full_fraction``: share of step time with ``max_num_seqs`` running, and with 95 % or more of the blocks in use.
+    """
+
+    arrivals_per_s: float | None = None
+    waiting_at_last_arrival: int = 0
+    overloaded: bool = False
+    batch_full_fraction: float | None = None
+    kv_full_fraction: float | None = None
+
+
+class Summary(StrictModel):
+    """Everything `servecast simulate` reports about a run."""
+
+    schema_version: int = SCHEMA_VERSION
+    servecast_version: str
+    name: str
+    scenario_hash: str
+    seed: int
+    requests: Requests
+    duration_s: float
+    ttft_s: Latency
+    tpot_s: Latency
+    itl_s: Latency
+    e2e_s: Latency
+    queue_s: Latency
+    throughput: Throughput
+    kv: Kv
+    memory: Memory
+    utilization: Utilization
+    slo: Slo
+    cost: Cost
+    load: Load
+    calibration: Calibration
+    simulation: Simulation
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The summary as indented JSON with a newline at its end."""
+        return self.model_dump_json(indent=2) + "\n"
