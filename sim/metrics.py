@@ -38,7 +38,7 @@ def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_
     duration_s = _duration_s(rows, done)
     throughput = _throughput(rows, done, duration_s, context.scenario.layout.gpus)
     load, overload_note = load_of(rows, runs, context)
-    statistics = {name: latency(latencies[name]) for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s")}
+    statistics = {name: latency(values) for name, values in latencies.items()}
     statistics["itl_s"] = inter_token_latency(runs, irregular_gaps_s)
     return Summary(
         servecast_version=sim.__version__,
@@ -47,7 +47,11 @@ def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_
         seed=context.scenario.seed,
         requests=_requests(rows, context.reject_reasons),
         duration_s=duration_s,
-        **statistics,
+        ttft_s=statistics["ttft_s"],
+        tpot_s=statistics["tpot_s"],
+        itl_s=statistics["itl_s"],
+        e2e_s=statistics["e2e_s"],
+        queue_s=statistics["queue_s"],
         throughput=throughput,
         kv=_kv(rows, runs, context),
         memory=context.memory or Memory(),
@@ -169,9 +173,8 @@ def _slo(
     for metric, bound_s in bounds.items():
         missed |= latencies[f"{metric}_s"] > bound_s  # NaN misses nothing: one token has no TPOT
     good = int((~missed).sum())
-    return Slo(
-        goodput_requests_per_s=good / duration_s if duration_s > 0 else None, attainment=good / submitted, met=met
-    )
+    goodput = good / duration_s if duration_s > 0 else None
+    return Slo(goodput_requests_per_s=goodput, attainment=good / submitted, met=met)
 
 
 def _cost(context: RunContext, throughput: Throughput) -> Cost:

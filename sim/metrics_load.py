@@ -24,31 +24,30 @@ WAITING_GROWTH: Final = 1.5
 
 def load_of(rows: Arrays, runs: Arrays, context: RunContext) -> tuple[Load, tuple[str, ...]]:
     """Arrival rate, backlog, what was full how long; and a sentence if arrivals outrun service."""
-    taken = rows["status"] != STATUS.index("rejected")
+    blocks = (runs["used_blocks"] + runs["used_blocks_end"]) / 2
+    batch_full = _share(runs, runs["running"] >= context.scenario.engine.max_num_seqs)
+    kv_full = _share(runs, blocks >= KV_FULL * (context.num_gpu_blocks - 1))
+    taken = (rows["status"] != STATUS.index("rejected")) & (rows["arrival_s"] >= 0)
     arrival, scheduled, finish = (rows[name][taken] for name in ("arrival_s", "scheduled_s", "finish_s"))
-    time_s = row_times_s(runs)
-    total_s = float(time_s.sum())
-    full: dict[str, float | None] = {"batch_full_fraction": None, "kv_full_fraction": None}
-    if total_s > 0:
-        blocks = (runs["used_blocks"] + runs["used_blocks_end"]) / 2
-        full["batch_full_fraction"] = _share(time_s, runs["running"] >= context.scenario.engine.max_num_seqs)
-        full["kv_full_fraction"] = _share(time_s, blocks >= KV_FULL * (context.num_gpu_blocks - 1))
-    known = arrival >= 0
-    if not known.any():
-        return Load(**full), ()
-    first, last = float(arrival[known].min()), float(arrival[known].max())
+    if not len(arrival):
+        return Load(batch_full_fraction=batch_full, kv_full_fraction=kv_full), ()
+    first, last, count = float(arrival.min()), float(arrival.max()), len(arrival)
     middle = (first + last) / 2
-    waiting, halfway = (_waiting(arrival[known], scheduled[known], at) for at in (last, middle))
-    count = int(known.sum())
+    waiting, halfway = (_waiting(arrival, scheduled, at_s) for at_s in (last, middle))
     overloaded = waiting >= max(WAITING_MIN, WAITING_SHARE * count) and waiting > WAITING_GROWTH * halfway
-    rate = (count - 1) / (last - first) if last > first else None
-    load = Load(arrivals_per_s=rate, waiting_at_last_arrival=waiting, overloaded=overloaded, **full)
-    if not overloaded or rate is None:
+    load = Load(
+        arrivals_per_s=(count - 1) / (last - first) if last > first else None,
+        waiting_at_last_arrival=waiting,
+        overloaded=overloaded and last > first,
+        batch_full_fraction=batch_full,
+        kv_full_fraction=kv_full,
+    )
+    if not load.overloaded:
         return load, ()
     served = int(((finish > middle) & (finish <= last)).sum()) / (last - middle)
     return load, (
-        f"Overloaded: arrivals ({rate:.3g} requests/s) outrun service ({served:.3g} requests/s); {waiting} of {count} "
-        "requests still waited when the last one arrived, so latencies grow with the length of the run.",
+        f"Overloaded: arrivals ({load.arrivals_per_s:.3g} requests/s) outrun service ({served:.3g} requests/s); {waiting} "
+        f"of {count} requests still waited when the last one arrived, so latencies grow with the length of the run.",
     )
 
 
@@ -56,5 +55,7 @@ def _waiting(arrival: NDArray[Any], scheduled: NDArray[Any], at_s: float) -> int
     return int(((arrival <= at_s) & ((scheduled < 0) | (scheduled > at_s))).sum())
 
 
-def _share(time_s: NDArray[Any], where: NDArray[np.bool_]) -> float:
-    return float(time_s[where].sum() / time_s.sum())
+def _share(runs: Arrays, where: NDArray[np.bool_]) -> float | None:
+    time_s = row_times_s(runs)
+    total_s = float(time_s.sum())
+    return float(time_s[where].sum()) / total_s if total_s > 0 else None
