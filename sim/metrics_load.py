@@ -46,8 +46,8 @@ def load_of(rows: Arrays, runs: Arrays, context: RunContext) -> tuple[Load, tupl
         return load, ()
     served = int(((finish > middle) & (finish <= last)).sum()) / (last - middle)
     return load, (
-        f"Overloaded: arrivals ({load.arrivals_per_s:.3g} requests/s) outrun service ({served:.3g} requests/s); {waiting} "
-        f"of {count} requests still waited when the last one arrived, so latencies grow with the length of the run.",
+        f"Overloaded: arrivals ({load.arrivals_per_s:.3g} requests/s) outrun service ({served:.3g} requests/s); "
+        f"{waiting} of {count} requests still waited when the last one arrived, so latencies grow with the run.",
     )
 
 

@@ -89,7 +89,7 @@ def load_document(path: Path) -> dict[str, Any]:
 
 
 def dump_yaml(data: Any) -> str:
-    """``data`` as YAML in its own key order, read back equal by `parse_yaml`."""
+    """``data`` as YAML in its own key order; `parse_yaml` reads it back equal (control characters aside)."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
