@@ -1,0 +1,112 @@
+"""Runs the scenarios that record what a real vLLM scheduler did, through the same engine as every simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sim.cluster.fleet import Fleet
+from sim.cluster.router import RoundRobin
+from sim.cost.linear import LinearStepTimer
+from sim.engine.config import EngineConfig
+from sim.engine.log import Line
+from sim.records import Columns
+from sim.workload import PrefixSpans, Workload
+
+TICK_S = 1e-6
+CONFIG_DEFAULTS: dict[str, Any] = {
+    "num_gpu_blocks": 1000,
+    "block_size": 16,
+    "max_num_seqs": 16,
+    "max_num_batched_tokens": 512,
+    "max_model_len": 4096,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": False,
+    "long_prefill_token_threshold": 0,
+    "policy": "fcfs",
+    "watermark": 0.0,
+    "scheduler_reserve_full_isl": True,
+    "async_scheduling": False,
+    "spec_method": None,
+    "num_speculative_tokens": 0,
+}
+
+REQUEST_KEYS = (
+    "id",
+    "arrival_us",
+    "admitted_us",
+    "first_token_us",
+    "finish_us",
+    "preemptions",
+    "cached_tokens",
+    "resume_cached_tokens",
+    "output_tokens",
+)
+
+
+def run_oracle(document: dict[str, Any], *, exact: bool) -> tuple[list[Line], list[Line]]:
+    """Simulate one oracle input; return its step lines and request lines in the oracle's format.
+
+    Args:
+        document: a parsed ``NAME.input.json``.
+        exact: one event a step instead of time by change; the lines are the same.
+    """
+    config = {**CONFIG_DEFAULTS, **document["config"]}
+    for key in ("spec_method", "num_speculative_tokens"):
+        if config.pop(key):
+            raise NotImplementedError("speculative decoding is not simulated yet")
+    config["scheduling_policy"] = config.pop("policy")
+    engine = EngineConfig(**config)
+    steps: list[Line] = []
+    requests = document["requests"]
+    fleet = Fleet(
+        _workload(requests, engine.block_size),
+        [engine],
+        LinearStepTimer(**document["latency"]),
+        RoundRobin(),
+        tick_s=TICK_S,
+        jump=not exact,
+        on_line=steps.append,
+        arrival_steps={i: r["arrival_step"] for i, r in enumerate(requests) if "arrival_step" in r},
+    )
+    fleet.run()
+    return steps, _request_lines(fleet.recorder.requests)
+
+
+def _workload(requests: list[dict[str, Any]], block_size: int) -> Workload:
+    hashes = [request.get("hash_ids", []) for request in requests]
+    ends = [list(range(block_size, block_size * len(ids) + 1, block_size)) for ids in hashes]
+    return Workload(
+        arrival_s=np.array([request.get("arrival_us", np.nan) for request in requests], dtype=float) * TICK_S,
+        prompt_tokens=np.array([request["prompt_len"] for request in requests], dtype=np.int64),
+        output_tokens=np.array([request["output_len"] for request in requests], dtype=np.int64),
+        priority=np.array([request.get("priority", 0) for request in requests], dtype=np.int64),
+        after=np.array([request.get("after", -1) for request in requests], dtype=np.int64),
+        think_s=np.array([request.get("think_us", 0) for request in requests], dtype=float) * TICK_S,
+        prefixes=PrefixSpans(
+            np.cumsum([0] + [len(ids) for ids in hashes], dtype=np.int64),
+            np.array([id for ids in hashes for id in ids], dtype=np.int64),
+            np.array([end for row in ends for end in row], dtype=np.int64),
+        ),
+    )
+
+
+def _request_lines(table: Columns) -> list[Line]:
+    def micros(name: str) -> list[int]:
+        return [round(value / TICK_S) if value >= 0 else -1 for value in table.column(name)]
+
+    rows = zip(
+        table.column("id"),
+        micros("arrival_s"),
+        micros("scheduled_s"),
+        micros("first_token_s"),
+        micros("finish_s"),
+        table.column("preemptions"),
+        table.column("cached_tokens"),
+        table.column("resume_cached_tokens"),
+        table.column("output_tokens"),
+        table.column("status"),
+        strict=True,
+    )
+    return [dict(zip(REQUEST_KEYS, row[:-1], strict=True)) for row in sorted(rows) if row[-1] == 0]

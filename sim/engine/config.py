@@ -1,0 +1,42 @@
+"""The knobs of one engine, under vLLM's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What the scheduler and the block pool need to know. Values are checked by the scenario, not here.
+
+    ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used.
+    """
+
+    num_gpu_blocks: int
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int = 4096
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = True
+    long_prefill_token_threshold: int = 0
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = True
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can hold: block 0 is vLLM's null block."""
+        return self.num_gpu_blocks - 1
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that admission leaves free while something runs."""
+        return int(self.watermark * self.num_gpu_blocks)
+
+    @property
+    def pipeline_depth(self) -> int:
+        """Steps that may be in flight: async scheduling plans one while another runs."""
+        return 2 if self.async_scheduling else 1

@@ -1,0 +1,160 @@
+"""Sequences that decode in lock-step, held as sums: one step of all of them costs O(1), whatever their number."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from sim.engine.request import Request
+
+
+class DecodeGroup:
+    """Requests that each compute exactly one token in every step of the group.
+
+    Member ``r`` has ``r.group_offset + step`` tokens computed. The sums speak of the *next* step.
+
+    Attributes:
+        size: members.
+        step: steps done.
+        context: sum of tokens attended in the next step, each member's new token included.
+        windowed: the same with each term cut to the window.
+        below_window: members whose next step still fits the window (all, where there is no window).
+        padding: sum of unused slots in the members' last blocks.
+    """
+
+    def __init__(self, block_size: int, window: int | None) -> None:
+        self.block_size = block_size
+        self.window = window
+        self.size = 0
+        self.step = 0
+        self.context = 0
+        self.windowed = 0
+        self.below_window = 0
+        self.padding = 0
+        self._residues = [0] * block_size  # members by offset modulo block_size
+        self._full_at_join = 0  # members joined since the last step whose last block was already counted as cached
+        self._ends: list[tuple[int, int, Request]] = []  # (last step, rank, member); stale entries are skipped
+        self._crossings: list[tuple[int, int, Request]] = []  # (step after which a member outgrows the window, ...)
+
+    # -- membership ---------------------------------------------------------------------------------------------------
+
+    def join(self, request: Request) -> None:
+        """Take in a request that has all but its newest token computed."""
+        offset = request.group_offset = request.computed - self.step
+        request.in_group = True
+        request.last_group_step = self.step + request.output - request.issued
+        attended = request.computed + 1
+        self.size += 1
+        self.context += attended
+        self._residues[offset % self.block_size] += 1
+        self.padding += -request.computed % self.block_size
+        request.join_step = self.step
+        if not request.computed % self.block_size:
+            self._full_at_join += 1
+        heappush(self._ends, (request.last_group_step, request.rank, request))
+        self._enter_window(request, attended)
+
+    def leave(self, request: Request) -> None:
+        """Let a member go; its ``computed`` and ``issued`` become true again."""
+        computed = request.computed = request.group_offset + self.step
+        request.issued = request.output - (request.last_group_step - self.step)
+        request.in_group = False
+        self.size -= 1
+        self.context -= computed + 1
+        self._residues[request.group_offset % self.block_size] -= 1
+        self.padding -= -computed % self.block_size
+        if request.join_step == self.step and not computed % self.block_size:
+            self._full_at_join -= 1
+        if self.window is None or computed + 1 <= self.window:
+            self.windowed -= computed + 1
+            self.below_window -= 1
+        else:
+            self.windowed -= self.window
+
+    def _enter_window(self, request: Request, attended: int) -> None:
+        if self.window is None or attended <= self.window:
+            self.windowed += attended
+            self.below_window += 1
+            if self.window is not None:
+                request.window_step = self.step + self.window - attended + 1
+                heappush(self._crossings, (request.window_step, request.rank, request))
+        else:
+            self.windowed += self.window
+
+    # -- what the next steps need -------------------------------------------------------------------------------------
+
+    def blocks_needed(self) -> int:
+        """Blocks that the next step takes: members whose next token starts one."""
+        return self._residues[-self.step % self.block_size]
+
+    def steps_within(self, free_blocks: int, limit: int) -> int:
+        """How many of the next ``limit`` steps fit into ``free_blocks`` new blocks."""
+        size, block_size = self.size, self.block_size
+        if -(-limit // block_size) * size <= free_blocks:
+            return limit
+        steps = free_blocks // size * block_size  # whole turns of block_size steps, `size` blocks each
+        left = free_blocks % size
+        while steps < limit:
+            left -= self._residues[-(self.step + steps) % block_size]
+            if left < 0:
+                return steps
+            steps += 1
+        return limit
+
+    def steps_to_change(self, limit: int) -> int:
+        """Steps until a member ends or outgrows the window, at most ``limit``."""
+        self._drop_stale()
+        if self._ends:
+            limit = min(limit, self._ends[0][0] - self.step)
+        if self._crossings:
+            limit = min(limit, self._crossings[0][0] - self.step)
+        return limit
+
+    def _drop_stale(self) -> None:
+        ends = self._ends
+        while ends and not (ends[0][2].in_group and ends[0][2].last_group_step == ends[0][0]):
+            heappop(ends)
+        crossings = self._crossings
+        while crossings and not (crossings[0][2].in_group and crossings[0][2].window_step == crossings[0][0]):
+            heappop(crossings)
+
+    # -- moving on ----------------------------------------------------------------------------------------------------
+
+    def advance(self, steps: int = 1) -> tuple[int, int]:
+        """Do ``steps`` steps, none past `steps_to_change`; return blocks started and blocks filled in them."""
+        turns, rest = divmod(steps, self.block_size)
+        started = turns * self.size
+        for i in range(rest):
+            started += self._residues[-(self.step + i) % self.block_size]
+        first = self._residues[-self.step % self.block_size]
+        self.step += steps
+        self.context += steps * self.size
+        self.windowed += steps * self.below_window
+        self.padding += started * self.block_size - steps * self.size
+        filled = started - first + self._residues[-self.step % self.block_size]
+        self._cross()
+        return started, filled
+
+    def already_full(self) -> int:
+        """Members that joined since the last call with a last block that was full, and so counted, on joining."""
+        count, self._full_at_join = self._full_at_join, 0
+        return count
+
+    def _cross(self) -> None:
+        """Members whose next token would not fit the window stop growing."""
+        assert self.window is not None or not self._crossings
+        while self._crossings and self._crossings[0][0] <= self.step:
+            step, _, request = heappop(self._crossings)
+            if request.in_group and request.window_step == step:
+                request.window_step = -1
+                self.below_window -= 1
+                self.windowed -= 1  # `advance` has added one token too many for it
+
+    def ended(self) -> list[Request]:
+        """Take out the members whose last token was issued in the last step, in running order."""
+        done: list[Request] = []
+        while self._ends and self._ends[0][0] <= self.step:
+            last, _, request = heappop(self._ends)
+            if request.in_group and request.last_group_step == last:
+                self.leave(request)
+                done.append(request)
+        return done

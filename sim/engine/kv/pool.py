@@ -1,0 +1,63 @@
+"""Blocks of the paged KV cache, counted. Identities matter only to the prefix cache, which extends this pool."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sim.engine.request import Request
+
+
+class Hit(NamedTuple):
+    """What a prefix lookup found: whole blocks from the start of the request."""
+
+    blocks: int
+    idle_blocks: int  # of those, blocks that no request holds: taking them shrinks the free count
+    pieces: tuple[tuple[object, int, int], ...]  # (segment, first block, end block)
+
+
+NO_HIT = Hit(0, 0, ())
+
+
+class BlockPool:
+    """Free and held blocks of one engine, without prefix caching.
+
+    The scheduler asks `free` before it takes; taking more than is free is a bug and raises `AssertionError`.
+    """
+
+    def __init__(self, usable_blocks: int, block_size: int) -> None:
+        self.usable_blocks = usable_blocks
+        self.block_size = block_size
+        self.free = usable_blocks  # blocks that can be taken, cached ones that no one holds included
+        self.cached = 0  # distinct block hashes in the cache
+
+    def lookup(self, request: Request, limit_blocks: int) -> Hit:
+        """The longest cached prefix of ``request``, at most ``limit_blocks`` blocks."""
+        return NO_HIT
+
+    def claim(self, request: Request, hit: Hit) -> None:
+        """Hold the blocks of a hit."""
+
+    def take(self, blocks: int) -> None:
+        """Take new blocks from the front of the free list."""
+        if blocks > self.free:
+            raise AssertionError(f"{blocks} blocks asked, {self.free} free")
+        self.free -= blocks
+
+    def cache(self, request: Request, full_blocks: int) -> None:
+        """Enter the first ``full_blocks`` blocks of ``request`` into the prefix cache."""
+
+    def fill(self, blocks: int) -> None:
+        """Count ``blocks`` that decodes filled; `settle` or `release` says later which they were."""
+
+    def settle(self, request: Request, full_blocks: int) -> None:
+        """Write into the index what `fill` counted for ``request``, so that lookups see it."""
+
+    def release(self, request: Request, held_blocks: int, full_blocks: int) -> None:
+        """Give back all ``held_blocks``; the first ``full_blocks`` of them hold full, known tokens."""
+        self.free += held_blocks
+
+    def check(self, held: list[tuple[Request, int]]) -> None:
+        """Raise `AssertionError` unless every block is free or held by the (request, blocks) given."""
+        total = self.free + sum(blocks for _, blocks in held)
+        if total != self.usable_blocks:
+            raise AssertionError(f"{total} blocks accounted for, {self.usable_blocks} exist")

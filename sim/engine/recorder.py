@@ -1,0 +1,139 @@
+"""Turns what replicas do into rows of the output schema."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from sim.engine.jump import Jump
+from sim.engine.request import Request, Tick
+from sim.engine.step import Step
+from sim.records import REQUEST_COLUMNS, STATUS, STEP_COLUMNS, Columns
+
+if TYPE_CHECKING:
+    from sim.engine.replica import Replica
+
+COMPLETED, REJECTED, UNFINISHED = range(len(STATUS))
+Row = list[float]
+
+
+class Recorder:
+    """Rows of requests and of steps, and the token gaps that no step row tells.
+
+    Args:
+        tick_s: seconds of one tick of the engine's clock.
+        delays_s: from the first and from the last token's computation to the client.
+    """
+
+    def __init__(self, tick_s: float = 1.0, delays_s: tuple[float, float] = (0.0, 0.0)) -> None:
+        self.requests = Columns(REQUEST_COLUMNS)
+        self.steps = Columns(STEP_COLUMNS)
+        self.gaps_s = array("d")
+        self.reasons: list[str] = []
+        self.tick_s = tick_s
+        self._first_delay_s, self._last_delay_s = delays_s
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def request(self, request: Request, status: int = COMPLETED, reason: str | None = None) -> None:
+        """Add the row of a request that is over (or, at the end of the run, not yet)."""
+        self.requests.append(
+            (
+                request.id,
+                request.replica,
+                request.arrival * self.tick_s,
+                request.queued * self.tick_s,
+                self._seconds(request.admitted),
+                self._seconds(request.first_token, self._first_delay_s),
+                self._seconds(request.finish, self._last_delay_s),
+                request.prompt,
+                request.output,
+                request.cached_tokens,
+                request.resume_cached_tokens,
+                request.preemptions,
+                status,
+                -1 if reason is None else self._reason(reason),
+                request.priority,
+                request.session,
+            )
+        )
+
+    def _seconds(self, tick: Tick, delay: float = 0.0) -> float:
+        return -1.0 if tick < 0 else tick * self.tick_s + delay
+
+    def _reason(self, reason: str) -> int:
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return self.reasons.index(reason)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def gap(self, ticks: Tick) -> None:
+        """Add the gap of a token that did not follow its predecessor by one step."""
+        self.gaps_s.append(ticks * self.tick_s)
+
+    def step(self, replica: Replica, step: Step) -> None:
+        """Add the row of a single step, just scheduled."""
+        scheduler, shape = replica.scheduler, step.shape
+        used = scheduler.pool.usable_blocks - scheduler.pool.free
+        held = used * scheduler.config.block_size - scheduler.padding_tokens()
+        self.steps.append(
+            (
+                replica.index,
+                replica.steps,
+                step.start * self.tick_s,
+                1,
+                (step.end - step.start) * self.tick_s,
+                0.0,
+                shape.decode_seqs,
+                shape.decode_context,
+                shape.decode_context_windowed,
+                shape.prefill_seqs,
+                shape.prefill_tokens,
+                shape.prefill_pairs,
+                shape.prefill_pairs_windowed,
+                shape.prefill_context,
+                shape.prefill_context_windowed,
+                shape.sampled_seqs,
+                step.gaps,
+                len(scheduler.running),
+                len(scheduler.waiting),
+                used,
+                used,
+                held,
+                len(step.preempted),
+            )
+        )
+
+    def open_run(self, replica: Replica, jump: Jump) -> Row:
+        """The row of a run of steps, before the scheduler has moved over it."""
+        scheduler, group, shape = replica.scheduler, replica.scheduler.group, jump.shape
+        block_size = scheduler.config.block_size
+        started = group.blocks_needed()
+        used = scheduler.pool.usable_blocks - scheduler.pool.free + started
+        padding = scheduler.padding_tokens() + started * block_size - group.size
+        return [
+            replica.index,
+            replica.steps,
+            jump.base * self.tick_s,
+            jump.steps,
+            jump.first * self.tick_s,
+            jump.increment * self.tick_s,
+            shape.decode_seqs,
+            shape.decode_context,
+            shape.decode_context_windowed,
+            *(0,) * 6,
+            shape.sampled_seqs,
+            shape.sampled_seqs,
+            len(scheduler.running),
+            jump.waiting_at(1),
+            used,
+            0,  # used_blocks_end, known when the run is closed
+            used * block_size - padding,
+            0,
+        ]
+
+    def close_run(self, replica: Replica, row: Row) -> None:
+        """Add the row of a run, after the scheduler has moved over it."""
+        row[-3] = replica.scheduler.pool.usable_blocks - replica.scheduler.pool.free
+        self.steps.append(tuple(row))

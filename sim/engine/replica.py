@@ -1,0 +1,237 @@
+"""One serving engine as a SimPy process: schedule, ask the cost, wait, take in the output."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+import simpy
+
+from sim.cost.shape import StepShape, StepTimer
+from sim.engine.jump import Jump
+from sim.engine.log import StepLog
+from sim.engine.recorder import Recorder
+from sim.engine.request import Request, Tick
+from sim.engine.scheduler import VllmScheduler
+from sim.engine.step import Step
+
+
+class SimulationStalledError(RuntimeError):
+    """Requests wait, nothing runs and nothing will arrive: the message holds the state that explains it."""
+
+
+class Replica:
+    """Runs a scheduler against a clock.
+
+    With ``jump`` the process sleeps once for a step and all decode-only steps that certainly follow it with the same
+    members; an arrival that matters cuts the sleep short. Without, it sleeps once a step. Both decide the same.
+
+    Args:
+        on_done: called with each request as its last token has been taken in.
+        scripted: requests that arrive before a step number instead of at a time (tests of scheduling).
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        scheduler: VllmScheduler,
+        timer: StepTimer,
+        recorder: Recorder,
+        on_done: Callable[[Request], None],
+        *,
+        index: int = 0,
+        jump: bool = True,
+        log: StepLog | None = None,
+        scripted: deque[tuple[int, Request]] | None = None,
+    ) -> None:
+        self.env = env
+        self.scheduler = scheduler
+        self.timer = timer
+        self.recorder = recorder
+        self.index = index
+        self.steps = 0  # steps scheduled so far
+        self.events = 0  # times the process woke up
+        self._on_done = on_done
+        self._may_jump = jump
+        self._log = log
+        self._scripted = scripted if scripted is not None else deque()
+        self._depth = scheduler.config.pipeline_depth
+        self._in_flight: deque[Step] = deque()
+        self._last_end: Tick = 0
+        self._jump: Jump | None = None
+        self._alarm: simpy.Event | None = None
+        self._idle: simpy.Event | None = None
+        self.process = env.process(self._run())
+
+    # -- arrivals -----------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Queue a request now."""
+        request.replica = self.index
+        matters = self.scheduler.add(request)
+        if self._idle is not None:
+            self._idle.succeed()
+            self._idle = None
+        elif self._jump is not None:
+            self._jump.arrivals.append(self.env.now)
+            if matters and self._jump.shorten(self.env.now):
+                self._move_alarm(self._jump.wake)
+
+    def _submit_scripted(self) -> None:
+        while self._scripted and self._scripted[0][0] <= self.steps:
+            request = self._scripted.popleft()[1]
+            request.arrival = request.queued = self.env.now
+            self.submit(request)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> Generator[simpy.Event, Any, None]:
+        while True:
+            step = self._schedule()
+            if step is None:
+                if self._in_flight:
+                    yield from self._take_in()
+                elif not self._scripted:
+                    yield self._wait_for_arrival()
+                else:
+                    self.steps = self._scripted[0][0]
+                continue
+            self._start(step)
+            if self._may_jump:
+                yield from self._jump_ahead(step)
+            while len(self._in_flight) >= self._depth:
+                yield from self._take_in()
+
+    def _schedule(self) -> Step | None:
+        if self._scripted:
+            self._submit_scripted()
+        if self._log:
+            self._log.before(len(self._in_flight))
+        return self.scheduler.schedule()
+
+    def _start(self, step: Step) -> None:
+        """Ask the cost, run the step as soon as the one before has ended, and stamp its tokens."""
+        for request in step.interrupted:
+            request.last_token = self._last_end
+        now = self.env.now
+        step.start = max(now, self._last_end)
+        step.end = step.start + self.timer.step(step.shape)
+        for request, _, _ in step.admitted:
+            if request.admitted < 0:
+                request.admitted = now
+        for request in step.first:
+            request.first_token = step.end
+        for request in step.late:
+            self.recorder.gap(step.end - request.last_token)
+        self.recorder.step(self, step)
+        self._launch(step, now)
+
+    def _launch(self, step: Step, now: Tick) -> None:
+        for request in step.finishing:
+            request.finish = step.end
+        if self._log:
+            self._log.scheduled(self.steps, step, now, len(self.scheduler.waiting))
+        self.steps += 1
+        self._last_end = step.end
+        self._in_flight.append(step)
+
+    def _take_in(self) -> Generator[simpy.Event, Any, None]:
+        """Wait for the oldest step in flight and process its output."""
+        step = self._in_flight[0]
+        if step.end > self.env.now:
+            yield self._sleep_until(step.end)
+        self._in_flight.popleft()
+        self.scheduler.complete(step)
+        if self._log:
+            self._log.before(len(self._in_flight))
+        for request in step.finishing:
+            self.recorder.request(request)
+            self._on_done(request)
+
+    def _wait_for_arrival(self) -> simpy.Event:
+        if self.scheduler.waiting:
+            head, pool = self.scheduler.waiting.head(), self.scheduler.pool
+            raise SimulationStalledError(
+                f"replica {self.index} at {self.env.now}: {len(self.scheduler.waiting)} requests wait and none runs; "
+                f"the first, {head!r}, cannot be admitted with {pool.free} of {pool.usable_blocks} blocks free and "
+                f"max_num_batched_tokens {self.scheduler.config.max_num_batched_tokens}"
+            )
+        self._idle = self.env.event()
+        return self._idle
+
+    # -- time by change -----------------------------------------------------------------------------------------------
+
+    def _jump_ahead(self, step: Step) -> Generator[simpy.Event, Any, None]:
+        """Sleep over ``step`` and the decode-only steps that follow it with the same members, and account for them."""
+        jump = self._plan(step)
+        if jump is None:
+            return
+        if jump.wake > self.env.now:
+            self._jump = jump
+            yield self._sleep_until(jump.wake)
+            self._jump = None
+        if jump.steps:
+            self._settle(jump)
+
+    def _plan(self, step: Step) -> Jump | None:
+        limit = self._scripted[0][0] - self.steps if self._scripted else 1 << 40
+        ahead = self.scheduler.steps_ahead(step, limit)
+        if ahead <= 0:
+            return None
+        group = self.scheduler.group
+        shape = StepShape(group.size, group.context, group.windowed, sampled_seqs=group.size)
+        first, increment, steps = self.timer.decode_run(shape, group.below_window)
+        full = len(self._in_flight) >= self._depth
+        return Jump(
+            base=step.end,
+            first=first,
+            increment=increment,
+            steps=ahead if ahead <= steps else int(steps),
+            depth=self._depth,
+            next_schedule=self._in_flight[0].end if full else self.env.now,
+            shape=shape,
+            waiting=len(self.scheduler.waiting),
+        )
+
+    def _settle(self, jump: Jump) -> None:
+        """Account for the steps of a jump that were done; the last of them stays in flight."""
+        if self._log:
+            last = self._settle_one_by_one(jump)
+        else:
+            row = self.recorder.open_run(self, jump)
+            finishing = self.scheduler.extend(jump.steps)
+            self.recorder.close_run(self, row)
+            last = Step(finishing=finishing, start=jump.end(jump.steps - 1), end=jump.end(jump.steps))
+            self.steps += jump.steps
+        for request in last.finishing:
+            request.finish = last.end
+        self._last_end = last.end
+        self._in_flight.clear()
+        self._in_flight.append(last)
+
+    def _settle_one_by_one(self, jump: Jump) -> Step:
+        assert self._log is not None
+        row = self.recorder.open_run(self, jump)
+        last = Step()
+        for i in range(1, jump.steps + 1):
+            self._log.before(self._depth - 1)
+            last = Step(finishing=self.scheduler.extend(1), start=jump.end(i - 1), end=jump.end(i))
+            self._log.scheduled(self.steps, last, jump.scheduled(i), jump.waiting_at(i))
+            self.steps += 1
+        self.recorder.close_run(self, row)
+        return last
+
+    # -- sleeping -----------------------------------------------------------------------------------------------------
+
+    def _sleep_until(self, tick: Tick) -> simpy.Event:
+        self.events += 1
+        self._alarm = simpy.Timeout(self.env, tick - self.env.now)
+        return self._alarm
+
+    def _move_alarm(self, tick: Tick) -> None:
+        """Wake up at ``tick`` instead: the old timer goes off unheard."""
+        assert self._alarm is not None
+        moved = simpy.Timeout(self.env, tick - self.env.now)
+        moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
+        self._alarm = moved

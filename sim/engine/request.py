@@ -1,0 +1,100 @@
+"""A request inside an engine: state only. It knows no queue and no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Tick = float  # seconds, or whole microseconds under `engine.step_time`
+
+
+class Request:
+    """State of one request.
+
+    While the request is in the decode group, ``computed`` and ``issued`` are implied by the group's step count and the
+    attributes here are stale; `DecodeGroup.leave` brings them up to date.
+
+    Attributes:
+        computed: tokens whose KV is in the cache, those of the step being scheduled included.
+        issued: output tokens sampled or in flight.
+        rank: place in the running order, given at each admission.
+        spans: rows (node, end) of shared text, ends in tokens; see `sim.workload.PrefixSpans`.
+        table: prefix cache only: [segment, end block] entries that cover the cached blocks from 0.
+        cached_blocks: blocks of the table, at its last update.
+    """
+
+    __slots__ = (
+        "admitted",
+        "arrival",
+        "cached_blocks",
+        "cached_tokens",
+        "computed",
+        "draining",
+        "finish",
+        "first_token",
+        "group_offset",
+        "id",
+        "in_group",
+        "issued",
+        "join_step",
+        "last_group_step",
+        "last_token",
+        "output",
+        "preemptions",
+        "priority",
+        "prompt",
+        "queued",
+        "rank",
+        "replica",
+        "resume_cached_tokens",
+        "session",
+        "spans",
+        "table",
+        "window_step",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        prompt: int,
+        output: int,
+        *,
+        arrival: Tick = 0,
+        priority: int = 0,
+        session: int = -1,
+        spans: list[tuple[int, int]] | None = None,
+    ) -> None:
+        self.id = id
+        self.prompt = prompt
+        self.output = output
+        self.arrival: Tick = arrival
+        self.queued: Tick = arrival
+        self.priority = priority
+        self.session = session
+        self.spans = spans
+        self.replica = 0
+        self.computed = 0
+        self.issued = 0
+        self.rank = -1
+        self.in_group = False
+        self.draining = False
+        self.group_offset = 0
+        self.last_group_step = 0
+        self.join_step = -1
+        self.window_step = -1
+        self.table: list[list[Any]] = []
+        self.cached_blocks = 0
+        self.admitted: Tick = -1
+        self.first_token: Tick = -1
+        self.last_token: Tick = -1
+        self.finish: Tick = -1
+        self.preemptions = 0
+        self.cached_tokens = 0
+        self.resume_cached_tokens = 0
+
+    @property
+    def known(self) -> int:
+        """Tokens that exist: the prompt and the outputs so far."""
+        return self.prompt + self.issued
+
+    def __repr__(self) -> str:
+        return f"Request({self.id}, {self.prompt}+{self.output}, computed={self.computed}, issued={self.issued})"

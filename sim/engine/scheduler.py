@@ -1,0 +1,320 @@
+"""vLLM's V1 scheduler: one token stream, running requests first, then the queue, preemption by recompute.
+
+The rules are those that the oracle scenarios in ``tests/conformance`` record. Requests that decode in lock-step are
+held as sums (`DecodeGroup`); the others one by one. A step whose outcome depends on the order of the running requests
+(blocks or budget run short) is worked out request by request (`sim.engine.contention`).
+"""
+
+from __future__ import annotations
+
+from sim.engine.config import EngineConfig
+from sim.engine.contention import Contention
+from sim.engine.decoding import DecodeGroup
+from sim.engine.kv.pool import BlockPool, Hit
+from sim.engine.kv.prefix import PrefixBlockPool
+from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
+from sim.engine.request import Request
+from sim.engine.step import Step
+
+
+class VllmScheduler:
+    """State of one engine's queue, batch and blocks, and the policy that moves requests between them.
+
+    Attributes:
+        running: admitted requests in running order (those whose last token is in flight included).
+        partial: running requests outside the decode group that still want tokens, in running order.
+        draining: running requests whose last token is in flight.
+        blocked: after `schedule`: nobody can be admitted before a request ends, or arrives.
+    """
+
+    def __init__(self, config: EngineConfig, window: int | None = None) -> None:
+        self.config = config
+        pool_class = PrefixBlockPool if config.enable_prefix_caching else BlockPool
+        self.pool: BlockPool = pool_class(config.usable_blocks, config.block_size)
+        self.waiting: WaitingQueue = PriorityQueue() if config.scheduling_policy == "priority" else FcfsQueue()
+        self.group = DecodeGroup(config.block_size, window)
+        self.running: dict[Request, None] = {}
+        self.partial: list[Request] = []
+        self.draining: list[Request] = []
+        self.blocked = False
+        self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
+        self._scribes: dict[Request, None] = {}  # members that write text which others may look up
+        self._next_rank = 0
+
+    # -- arrivals -----------------------------------------------------------------------------------------------------
+
+    def rejects(self, request: Request) -> str | None:
+        """Why ``request`` could never be served, or None."""
+        total = request.prompt + request.output
+        if total > self.config.max_model_len:
+            return "prompt and output exceed max_model_len"
+        if self._blocks(total - 1) > self.config.usable_blocks:
+            return "prompt and output exceed the KV cache"
+        return None
+
+    def add(self, request: Request) -> bool:
+        """Queue an arrival; true if the next step could differ because of it."""
+        self.waiting.add(request)
+        return len(self.running) < self.config.max_num_seqs and self.waiting.head() is request
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> Step | None:
+        """Decide the next step; None if there is nothing to do."""
+        step = Step()
+        left = self._continue_running(step)
+        if step.preempted:
+            self.blocked = False
+        else:
+            self._admit(step, left)
+        if not step.decodes and not step.chunks and not step.preempted:
+            return None
+        self._describe(step)
+        return step
+
+    def complete(self, step: Step) -> None:
+        """Take in the step's output: requests that got their last token leave, in running order."""
+        for request in step.finishing:
+            self.draining.remove(request)
+            if request in self.running:
+                del self.running[request]
+                full = self.full_blocks(request, lag=0)
+                self.pool.fill(full - self.full_blocks(request, lag=self.hash_lag))
+                self.pool.release(request, self._blocks(request.computed), full)
+            else:
+                self.waiting.remove(request)  # preempted while its last token was in flight
+
+    def extend(self, steps: int) -> list[Request]:
+        """Repeat the decode-only step ``steps`` times; return the requests whose last token the last one samples."""
+        self._advance_group(steps)
+        return self._end_decodes()
+
+    def steps_ahead(self, step: Step, limit: int) -> int:
+        """How many decode-only steps certainly follow ``step`` with the same members, at most ``limit``."""
+        if self.partial or self.draining or step.preempted or not self.blocked or not self.group.size:
+            return 0
+        return self.group.steps_within(self.pool.free, self.group.steps_to_change(limit))
+
+    # -- running requests ---------------------------------------------------------------------------------------------
+
+    def _continue_running(self, step: Step) -> int:
+        """Give running requests their tokens; return the budget left."""
+        chunks = self._undisputed_chunks()
+        if chunks is None:
+            return Contention(self, step).resolve()
+        need = self.group.blocks_needed() if self.group.size else 0
+        need += sum(self._new_blocks(request, chunk) for request, chunk in chunks)
+        if need > self.pool.free:
+            return Contention(self, step).resolve()
+        left = self.config.max_num_batched_tokens - self.group.size
+        if self.group.size:
+            self._describe_decodes(step)
+            self._advance_group(1)
+            step.finishing = self._end_decodes()
+        for request, chunk in chunks:
+            self.pool.take(self._new_blocks(request, chunk))
+            self.compute(step, request, chunk)
+            left -= chunk
+        if chunks:
+            self.settle_partial()
+        return left
+
+    def _undisputed_chunks(self) -> list[tuple[Request, int]] | None:
+        """Tokens for each partial request; None where the budget's order matters."""
+        left = self.config.max_num_batched_tokens - self.group.size
+        if left < 0:
+            return None
+        chunks = []
+        for request in self.partial:
+            want = self.wanted(request)
+            if want > left:
+                if request is not next(reversed(self.running)):
+                    return None
+                want = left
+            if want:
+                chunks.append((request, want))
+            left -= want
+        return chunks
+
+    def wanted(self, request: Request) -> int:
+        """Tokens a request outside the group would compute, the long-prefill threshold applied."""
+        want = request.known - request.computed
+        threshold = self.config.long_prefill_token_threshold
+        if 0 < threshold < want and len(self.running) + len(self.waiting) > 1:
+            return threshold
+        return want
+
+    def compute(self, step: Step, request: Request, chunk: int) -> None:
+        """Schedule ``chunk`` tokens of a request outside the group, blocks already taken."""
+        before = request.computed
+        request.computed = before + chunk
+        step.chunks[request] = chunk
+        self.pool.cache(request, request.computed // self.config.block_size)
+        if chunk == 1 and request.issued and before:
+            self._count_decode(step, before + 1)
+        else:
+            step.shape.add_prefill(chunk, before, self.group.window)
+        if request.computed == request.known:
+            self._sample(step, request)
+
+    def _count_decode(self, step: Step, attended: int) -> None:
+        window = self.group.window
+        step.shape.decode_seqs += 1
+        step.shape.decode_context += attended
+        step.shape.decode_context_windowed += attended if window is None else min(attended, window)
+
+    def _sample(self, step: Step, request: Request) -> None:
+        step.shape.sampled_seqs += 1
+        (step.late if request.issued else step.first).append(request)
+        request.issued += 1
+        if request.issued == request.output:
+            self._drain(request)
+            step.finishing.append(request)
+            return
+        self.group.join(request)
+        if request.spans and request.spans[-1][1] > request.computed and self.config.enable_prefix_caching:
+            self._scribes[request] = None
+
+    def _describe_decodes(self, step: Step) -> None:
+        group, shape = self.group, step.shape
+        step.decodes = group.size
+        shape.decode_seqs += group.size
+        shape.decode_context += group.context
+        shape.decode_context_windowed += group.windowed
+        shape.sampled_seqs += group.size
+
+    def _advance_group(self, steps: int) -> None:
+        self.pool.take(self._move_group(steps))
+
+    def _move_group(self, steps: int) -> int:
+        started, filled = self.group.advance(steps)
+        already_full = self.group.already_full()
+        self.pool.fill(started - already_full if self.hash_lag else filled)
+        return started
+
+    def _end_decodes(self) -> list[Request]:
+        done = self.group.ended()
+        for request in done:
+            self._drain(request)
+        return done
+
+    def _drain(self, request: Request) -> None:
+        request.draining = True
+        self._scribes.pop(request, None)
+        self.draining.append(request)
+
+    # -- waiting requests ---------------------------------------------------------------------------------------------
+
+    def _admit(self, step: Step, left: int) -> None:
+        config = self.config
+        while self.waiting and left > 0 and len(self.running) < config.max_num_seqs:
+            request = self.waiting.head()
+            hit = self._lookup(request)
+            request.computed = hit.blocks * config.block_size
+            chunk = self.wanted(request)
+            if chunk > left:
+                if not config.enable_chunked_prefill:
+                    self.blocked = not step.chunks
+                    return
+                chunk = left
+            if not self._fits(request, chunk, hit):
+                self.blocked = True
+                return
+            self._start(step, request, chunk, hit)
+            left -= chunk
+        self.blocked = not self.waiting or len(self.running) >= config.max_num_seqs
+
+    def _lookup(self, request: Request) -> Hit:
+        if self._scribes:
+            for scribe in self._scribes:
+                self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
+        return self.pool.lookup(request, (request.known - 1) // self.config.block_size)
+
+    def _fits(self, request: Request, chunk: int, hit: Hit) -> bool:
+        tokens = request.known if self.config.scheduler_reserve_full_isl else request.computed + chunk
+        reserve = self.config.watermark_blocks if self.running else 0
+        return self._blocks(tokens) - hit.blocks + hit.idle_blocks + reserve <= self.pool.free
+
+    def _start(self, step: Step, request: Request, chunk: int, hit: Hit) -> None:
+        self.waiting.pop()
+        self.running[request] = None
+        request.rank = self._next_rank
+        self._next_rank += 1
+        step.admitted.append((request, request.computed, request.preemptions > 0))
+        if request.preemptions:
+            request.resume_cached_tokens += request.computed
+        else:
+            request.cached_tokens = request.computed
+        if hit.blocks:
+            self.pool.claim(request, hit)
+        self.pool.take(self._new_blocks(request, chunk, held=hit.blocks))
+        self.compute(step, request, chunk)
+        if not (request.in_group or request.draining):
+            self.partial.append(request)
+
+    # -- shared with contention ---------------------------------------------------------------------------------------
+
+    def preempt(self, step: Step, victim: Request, tokens_in_step: int) -> None:
+        """Take all blocks from ``victim`` and queue it again; outputs are kept.
+
+        ``tokens_in_step`` is what it got in this very step, blocks for them included.
+        """
+        full = self.full_blocks(victim, lag=self.hash_lag)
+        if victim.in_group:
+            self.group.leave(victim)
+            self._scribes.pop(victim, None)
+            step.interrupted.append(victim)
+            victim.computed += tokens_in_step
+            counted, full = full, max(full, (victim.computed - self.hash_lag) // self.config.block_size)
+            self.pool.fill(full - counted)
+        elif victim in self.partial:
+            self.partial.remove(victim)
+        del self.running[victim]
+        self.pool.release(victim, self._blocks(victim.computed), full)
+        victim.computed = 0
+        victim.preemptions += 1
+        self.waiting.requeue(victim)
+        step.preempted.append(victim)
+
+    def starve(self, step: Step, request: Request) -> None:
+        """Take a member that gets no token in this step out of the group."""
+        full = self.full_blocks(request, lag=self.hash_lag)
+        self.group.leave(request)
+        self._scribes.pop(request, None)
+        self.pool.settle(request, full)
+        self.partial.append(request)
+        step.interrupted.append(request)
+
+    def advance_served(self, step: Step) -> None:
+        """Move the group on by one step for which the blocks have been taken one by one."""
+        if self.group.size:
+            self._describe_decodes(step)
+            self._move_group(1)
+            step.finishing = self._end_decodes()
+
+    def settle_partial(self) -> None:
+        """Drop from `partial` those that joined the group or need nothing more; keep running order."""
+        self.partial = [request for request in self.partial if not (request.in_group or request.draining)]
+        self.partial.sort(key=lambda request: request.rank)
+
+    def full_blocks(self, request: Request, lag: int) -> int:
+        """Blocks whose tokens are all computed and known; the newest token of a decode is ``lag`` steps late."""
+        computed = request.group_offset + self.group.step if request.in_group else request.computed
+        return max(request.cached_blocks, (computed - lag) // self.config.block_size)
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.config.block_size)
+
+    def _new_blocks(self, request: Request, chunk: int, held: int | None = None) -> int:
+        held = self._blocks(request.computed) if held is None else held
+        return self._blocks(request.computed + chunk) - held
+
+    def _describe(self, step: Step) -> None:
+        if len(step.finishing) > 1:
+            step.finishing.sort(key=lambda request: request.rank)
+
+    def padding_tokens(self) -> int:
+        """Unused slots in the last blocks of all running requests."""
+        size = self.config.block_size
+        loose = sum(-r.computed % size for r in self.partial) + sum(-r.computed % size for r in self.draining)
+        return self.group.padding + loose
