@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from naive_state import Block, BlockPool, Line, Request
 
-
 DEFAULTS: Line = {
     "num_gpu_blocks": 1000,
     "block_size": 16,
