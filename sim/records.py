@@ -91,3 +91,13 @@ class Columns:
         if self._buffer:
             self._flush()
         return self._data[self.names.index(name)]
+
+    def sorted_by(self, name: str) -> Columns:
+        """A copy with its rows in ascending order of a column, ties in order of appending."""
+        import numpy as np
+
+        order = np.argsort(np.asarray(self.column(name)), kind="stable")
+        copy = object.__new__(Columns)
+        copy.names, copy._buffer = self.names, []
+        copy._data = tuple(array(data.typecode, np.asarray(data)[order].tobytes()) for data in self._data)
+        return copy

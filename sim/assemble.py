@@ -1,0 +1,157 @@
+"""From a scenario to the parts of a run: model, device, memory budget, step timer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardware_profiles import HardwareProfile, load_hardware
+from hardware_profiles.loader import load_engine_overheads
+from hardware_profiles.overheads import EngineOverheads
+from sim.cluster.fleet import ClientPath
+from sim.cost import CostModel, LinearStepTimer, StepTimer
+from sim.engine.config import EngineConfig
+from sim.errors import InputError
+from sim.models.architecture import Architecture
+from sim.models.kv_format import KvFormat, resolve_kv_format
+from sim.models.loader import load_model
+from sim.models.memory import MemoryBudget, check_layout, memory_budget
+from sim.models.quantization import WeightFormat, resolve_weight_format
+from sim.scenario import Scenario
+
+MICROSECOND_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served, on what: everything of a scenario that needs no workload.
+
+    Attributes:
+        max_model_len: the scenario's, or the model's own.
+    """
+
+    arch: Architecture
+    hardware: HardwareProfile
+    weights: WeightFormat
+    kv: KvFormat
+    overheads: EngineOverheads
+    max_model_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a run. ``budget`` is None where a scheduling test gives both blocks and step time."""
+
+    served: Served
+    budget: MemoryBudget | None
+    engine: EngineConfig
+    timer: StepTimer
+    tick_s: float
+    path: ClientPath
+
+
+def served_by(scenario: Scenario) -> Served:
+    """Load what the scenario names.
+
+    Raises:
+        InputError: an unknown name, a layout that does not divide, a context longer than the model's.
+    """
+    arch = load_model(scenario.model)
+    hardware = load_hardware(scenario.hardware)
+    engine = scenario.engine
+    longest = arch.max_position_embeddings
+    if engine.max_model_len is not None and engine.max_model_len > longest:
+        raise InputError(
+            "engine.max_model_len",
+            f"{engine.max_model_len} is more than the {longest} positions of {arch.name}",
+            f"set it to {longest} or less, or leave it null",
+        )
+    check_layout(arch, scenario.layout)
+    return Served(
+        arch=arch,
+        hardware=hardware,
+        weights=resolve_weight_format(arch, engine.quantization),
+        kv=resolve_kv_format(arch, engine.kv_cache_dtype.model_dump()),
+        overheads=load_engine_overheads(engine.preset, hardware),
+        max_model_len=engine.max_model_len or longest,
+    )
+
+
+def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
+    """The memory of one GPU, to the block. Raises `InputError` where the model does not fit."""
+    engine = scenario.engine
+    return memory_budget(
+        served.arch,
+        served.hardware.memory_visible_bytes,
+        scenario.layout,
+        weight_format=served.weights,
+        kv_format=served.kv,
+        block_size=engine.block_size,
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        max_model_len=served.max_model_len,
+        num_gpu_blocks_override=engine.num_gpu_blocks_override,
+        engine=engine.preset,
+    )
+
+
+def assemble(scenario: Scenario) -> Parts:
+    """All parts of a run but its workload. Raises `InputError` for what cannot be served."""
+    served = served_by(scenario)
+    step_time, blocks = scenario.engine.step_time, scenario.engine.num_gpu_blocks_override
+    budget = None if step_time and blocks else budget_of(scenario, served)
+    if step_time:
+        timer: StepTimer = LinearStepTimer(step_time.base_us, step_time.per_token_us, step_time.per_seq_us)
+        tick_s, path = MICROSECOND_S, ClientPath()
+    else:
+        timer, tick_s, path = cost_model(scenario, served), 1.0, client_path(served.overheads)
+    num_gpu_blocks = budget.num_gpu_blocks if budget else blocks
+    assert num_gpu_blocks is not None
+    return Parts(served, budget, _engine_config(scenario, served, num_gpu_blocks), timer, tick_s, path)
+
+
+def cost_model(scenario: Scenario, served: Served) -> CostModel:
+    """The physics of one replica."""
+    return CostModel(
+        served.arch,
+        served.weights,
+        served.kv,
+        served.hardware,
+        scenario.layout,
+        served.overheads,
+        async_scheduling=scenario.engine.async_scheduling,
+    )
+
+
+def client_path(overheads: EngineOverheads) -> ClientPath:
+    """Time between client and engine."""
+    return ClientPath(
+        to_queue_s=overheads.api_request_s.value,
+        first_token_s=overheads.stream_token_s.value,
+        last_token_s=overheads.stream_token_s.value + overheads.completion_s.value,
+    )
+
+
+def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> EngineConfig:
+    engine = scenario.engine
+    if not engine.enable_chunked_prefill and engine.max_num_batched_tokens < served.max_model_len:
+        raise InputError(
+            "engine.max_num_batched_tokens",
+            f"{engine.max_num_batched_tokens} is less than max_model_len {served.max_model_len}, "
+            "but chunked prefill is off",
+            "lower max_model_len, raise the budget, or turn enable_chunked_prefill on",
+        )
+    return EngineConfig(
+        num_gpu_blocks=num_gpu_blocks,
+        block_size=engine.block_size,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_model_len=served.max_model_len,
+        enable_chunked_prefill=engine.enable_chunked_prefill,
+        enable_prefix_caching=engine.enable_prefix_caching,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        scheduling_policy=engine.scheduling_policy,
+        watermark=engine.watermark,
+        scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
+        async_scheduling=engine.async_scheduling,
+    )

@@ -1,0 +1,123 @@
+"""One scenario in, one result out."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from sim.assemble import Parts, assemble
+from sim.cluster.fleet import Fleet
+from sim.cluster.router import ROUTERS
+from sim.engine.log import Line
+from sim.errors import InputError
+from sim.metrics import summarize
+from sim.result import Result, RunContext
+from sim.scenario import Scenario
+from sim.scenario.support import require_supported
+from sim.summary import Calibration, Memory, Simulation
+from sim.workload import Workload
+from workloads import build_workload
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    exact: bool = False,
+    step_log: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Simulate ``scenario`` and measure it.
+
+    Args:
+        scenario: what to run; defaults are filled in.
+        exact: one event a step instead of time by change. Same decisions, same times to 1e-9, slower.
+        step_log: write one JSON object a step to this file (written whole, then renamed into place).
+        progress: called now and then with the share of requests that are over, 0 to 1.
+
+    Raises:
+        InputError: the scenario cannot be served, or asks for what is not simulated.
+        SimulationStalledError: requests wait and nothing can move.
+    """
+    begin = time.perf_counter()
+    scenario = scenario.resolved()
+    require_supported(scenario)
+    parts = assemble(scenario)
+    workload = build_workload(scenario.workload, scenario.seed)
+    with _step_log(step_log) as on_line:
+        fleet = Fleet(
+            workload,
+            [parts.engine] * scenario.layout.replicas,
+            parts.timer,
+            ROUTERS[scenario.cluster.router](),
+            tick_s=parts.tick_s,
+            path=parts.path,
+            jump=not exact,
+            on_line=on_line,
+            progress=progress,
+        )
+        fleet.run()
+    return _measure(scenario, parts, workload, fleet, begin)
+
+
+def _measure(scenario: Scenario, parts: Parts, workload: Workload, fleet: Fleet, begin: float) -> Result:
+    recorder = fleet.recorder
+    requests = recorder.requests.sorted_by("id")
+    gaps_s = np.asarray(recorder.gaps_s)
+    context = RunContext(
+        scenario=scenario,
+        num_gpu_blocks=parts.engine.num_gpu_blocks,
+        block_size=parts.engine.block_size,
+        bytes_per_token=parts.budget.kv_bytes_per_token if parts.budget else None,
+        memory=_memory(parts),
+        calibration=_calibration(scenario, parts),
+        simulation=Simulation(events=fleet.events, engine_steps=fleet.engine_steps, wall_s=time.perf_counter() - begin),
+        usd_per_gpu_hour=parts.served.hardware.usd_per_hour,
+        reject_reasons=tuple(recorder.reasons),
+        notes=workload.notes,
+    )
+    summary = summarize(context, requests, recorder.steps, gaps_s)
+    return Result(summary, context, requests, recorder.steps, gaps_s)
+
+
+def _memory(parts: Parts) -> Memory | None:
+    budget = parts.budget
+    if budget is None:
+        return None
+    return Memory(
+        total_bytes=budget.total_bytes,
+        usable_bytes=budget.usable_bytes,
+        weights_bytes=budget.weights_bytes,
+        activation_bytes=budget.activation_bytes,
+        overhead_bytes=budget.overhead_bytes,
+        kv_bytes=budget.kv_bytes,
+    )
+
+
+def _calibration(scenario: Scenario, parts: Parts) -> Calibration:
+    hardware = parts.served.hardware
+    if scenario.engine.step_time is not None:
+        return Calibration(hardware=hardware.name, calibrated=False, notes=("step times are given by the scenario",))
+    return Calibration(hardware=hardware.name, calibrated=hardware.calibrated, notes=hardware.notes)
+
+
+@contextmanager
+def _step_log(path: Path | None) -> Iterator[Callable[[Line], None] | None]:
+    """Lines to ``path``: under a temporary name until the run is whole."""
+    if path is None:
+        yield None
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            yield lambda line: print(json.dumps(line, separators=(",", ":")), file=file)
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(str(path), f"cannot write the step log: {error.strerror}", "choose a writable place") from None
+    finally:
+        partial.unlink(missing_ok=True)
