@@ -1,8 +1,20 @@
-"""Shared by all tests: where the reference code is."""
+"""Shared by all tests: the option that names the oracle folder, and where the reference code is."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "reference"))
+import pytest
+
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS / "reference"))
+sys.path.append(str(TESTS.parent))  # the tree itself, where the package is not installed
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--oracle-dir",
+        default=str(TESTS / "conformance" / "oracle"),
+        help="folder with NAME.input.json, NAME.steps.jsonl and NAME.requests.jsonl (default: the copy in the tests)",
+    )

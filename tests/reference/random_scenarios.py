@@ -46,7 +46,7 @@ def build(rng: Random, name: str, *, speculative: bool = False) -> Line:
 
 
 def _requests(rng: Random, block_size: int, outputs: int) -> list[Line]:
-    """Requests with prompts made of named texts: unique, with shared beginnings, repeated whole, or turns of a session."""
+    """Requests whose prompts are named texts: unique, with shared beginnings, repeated whole, or turns of a session."""
     count = rng.randint(1, rng.choice([4, 12, 25]))
     longest = rng.choice([block_size, 3 * block_size, 8 * block_size, 150])
     shared = [[(f"sys:{i}", _length(rng, longest, block_size))] for i in range(rng.choice([1, 2, 4]))]
