@@ -32,7 +32,7 @@ class PoissonArrivals(StrictModel):
 
 
 class GammaArrivals(StrictModel):
-    """Gamma-distributed gaps of mean ``1 / rate_per_s`` and coefficient of variation ``cv`` (1: Poisson, more: bursty)."""
+    """Gamma-distributed gaps of mean ``1 / rate_per_s`` and coefficient of variation ``cv`` (above 1: bursty)."""
 
     process: Literal["gamma"] = "gamma"
     rate_per_s: Rate

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from sim.errors import InputError
 from sim.schema import StrictModel
 from workloads.choice import chooser
+from workloads.length_cut import CutNormal
 
 #: No request has more tokens than this; longer draws are redrawn, longer values refused.
 MAX_TOKENS: Final = 1_000_000_000
+#: A range that keeps fewer draws than this is refused: what is left would have little to do with the distribution.
+MIN_KEPT: Final = 1e-3
 
 Tokens = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
 Mean = Annotated[float, Field(strict=True, gt=0, le=MAX_TOKENS)]
@@ -51,6 +54,7 @@ class _Spread(StrictModel):
     std: Spread | None = None
     min: Tokens = 1
     max: Tokens | None = None
+    logs: ClassVar[bool]
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
@@ -61,7 +65,15 @@ class _Spread(StrictModel):
         _check_bounds(self.min, self.max)
         if self.max is not None and not self.min <= self.mean <= self.max:
             raise InputError("mean", f"{self.mean:g} lies outside [min, max] = [{self.min}, {self.max}]", "widen them")
+        if self.std_tokens > 0 and self.cut.kept < MIN_KEPT:
+            raise InputError("min", f"fewer than {MIN_KEPT:.1%} of the draws fall within [min, max]", "widen them")
         return self
+
+    @property
+    def cut(self) -> CutNormal:
+        """The distribution of what rounds into [min, max]."""
+        high = (MAX_TOKENS if self.max is None else self.max) + 0.5
+        return CutNormal(self.mean, self.std_tokens, self.min - 0.5, high, self.logs)
 
     @property
     def std_tokens(self) -> float:
@@ -75,12 +87,14 @@ class NormalLength(_Spread):
     """Normal distribution, rounded to whole tokens."""
 
     distribution: Literal["normal"] = "normal"
+    logs: ClassVar[bool] = False
 
 
 class LognormalLength(_Spread):
     """Lognormal distribution, rounded to whole tokens; ``mean`` and ``cv`` are of the lengths, not of their logs."""
 
     distribution: Literal["lognormal"] = "lognormal"
+    logs: ClassVar[bool] = True
 
 
 class EmpiricalLength(StrictModel):

@@ -163,6 +163,12 @@ class WorkloadSpec(StrictModel):
             )
         if neither and not isinstance(self.arrivals, StagesArrivals):
             raise InputError("num_requests", "required, but missing", "give num_requests or duration_s")
+        if isinstance(self.arrivals, StagesArrivals) and (self.duration_s or 0) > self.arrivals.duration_s:
+            raise InputError(
+                "duration_s",
+                f"{self.duration_s:g} is longer than all stages together ({self.arrivals.duration_s:g})",
+                "remove it to run all stages, or lengthen the last stage",
+            )
         if isinstance(self.arrivals, ClosedLoopArrivals) and self.num_requests is None:
             raise InputError(
                 "duration_s",
