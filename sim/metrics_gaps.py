@@ -54,6 +54,17 @@ class WeightedRuns:
         variance = float(np.dot(weight * n, centre**2 + within) / self.count)
         return mean, float(np.sqrt(variance)), float(self.first.min()), float(last.max())
 
+    def cdf(self, edges: Floats) -> Floats:
+        """Share of the values that are at or below each of the sorted ``edges``; there must be a value."""
+        counts = np.zeros(len(edges), np.int64)
+        bounds = np.searchsorted(np.cumsum(self.steps), np.arange(EXPAND_LIMIT, int(self.steps.sum()), EXPAND_LIMIT))
+        for part in np.split(np.arange(len(self.steps)), np.unique(bounds)):
+            runs = WeightedRuns(self.first[part], self.increment[part], self.steps[part], self.weight[part])
+            sample = _Expanded.of(runs, np.zeros_like(runs.steps), runs.steps)
+            upto = np.concatenate([[0], sample.upto])
+            counts += upto[np.searchsorted(sample.values, edges, side="right")]
+        return np.asarray(counts / self.count)
+
     def quantiles(self, levels: tuple[float, ...]) -> list[float]:
         """Quantiles of the weighted sample as `numpy.quantile` gives them (linear); there must be a value."""
         few = int(self.steps.sum()) <= EXPAND_LIMIT

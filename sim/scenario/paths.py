@@ -13,6 +13,7 @@ PATH_KEYS: Final = {
     ("model",): True,
     ("hardware",): True,
     ("engine", "speculative", "draft_model"): True,
+    ("workload", "trace"): False,  # short for trace.path
     ("workload", "trace", "path"): False,
 }
 _FILE_SUFFIXES: Final = (".json", ".yaml", ".yml")

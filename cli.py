@@ -1,0 +1,161 @@
+"""The ``servecast`` command: each command parses, calls the library, prints. No logic lives here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sim.errors import InputError
+
+EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 2, 70, 130, 141
+
+
+class _Commands(TyperGroup):
+    """Turns what a command raises into one clear message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            _complain(str(error), EXIT_INPUT)
+        except KeyboardInterrupt:
+            _complain("interrupted", EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still buffered
+            raise typer.Exit(EXIT_PIPE) from None
+        except MemoryError:
+            _complain("out of memory: give fewer requests", EXIT_INPUT)
+
+
+def _complain(message: str, code: int) -> None:
+    typer.echo(f"servecast: {message}", err=True)
+    raise typer.Exit(code) from None
+
+
+app = typer.Typer(
+    name="servecast",
+    cls=_Commands,
+    help="Forecast how a large language model will serve: latency, throughput, KV memory and cost, without a GPU.",
+    epilog="Start with: servecast simulate examples/llama-70b-h100.yaml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario, YAML or JSON.", show_default=False)]
+Overrides = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a key of the scenario, e.g. engine.max_num_seqs=64; repeatable."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from sim import __version__
+
+        typer.echo(f"servecast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def simulate(
+    scenario: ScenarioFile,
+    overrides: Overrides = [],  # noqa: B006 (Typer copies it)
+    seed: Annotated[int | None, typer.Option(help="Seed of the workload; the scenario's where not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write summary, records, plots and timeline there.")
+    ] = None,
+    as_json: AsJson = False,
+    steps: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a line of JSON for every engine step.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="One event a step instead of jumps; same result, slower.")
+    ] = False,
+) -> None:
+    """Run one scenario and report what its users would see.
+
+    servecast simulate examples/llama-70b-h100.yaml
+
+    servecast simulate chat.yaml --set workload.arrivals.rate_per_s=8 --out runs/rate-8
+
+    servecast simulate chat.yaml --json > summary.json
+    """
+    from reports.outputs import check_target, write_outputs
+    from reports.progress import progress_bar
+    from sim import Scenario
+    from sim import simulate as run
+
+    edits = overrides if seed is None else [*overrides, f"seed={seed}"]
+    loaded = Scenario.from_file(scenario).with_overrides(edits)
+    if out is not None:
+        check_target(out)
+    with progress_bar(loaded.name) as progress:
+        result = run(loaded, exact=exact, step_log=steps, progress=progress)
+    if out is not None:
+        write_outputs(result, out)
+    if as_json:
+        typer.echo(result.summary.to_json(), nl=False)
+    else:
+        from reports.terminal import print_summary
+
+        print_summary(result.summary, loaded, out)
+
+
+@app.command()
+def show(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="models, hardware, workloads or presets.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them, in full.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what ships with servecast, or show one entry with the provenance of its numbers.
+
+    servecast show hardware
+
+    servecast show hardware h100-sxm
+    """
+    from reports.show import print_catalogue
+
+    print_catalogue(kind, name, as_json)
+
+
+def main() -> None:
+    """Run the command line; every failure is one message on stderr and an exit code, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("SERVECAST_DEBUG"):
+            raise
+        print(f"servecast: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        print("  remedy: this is a defect; SERVECAST_DEBUG=1 shows where it happened", file=sys.stderr)
+        sys.exit(EXIT_INTERNAL)
+
+
+if __name__ == "__main__":
+    main()

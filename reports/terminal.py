@@ -1,0 +1,167 @@
+"""The summary as a person reads it in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from reports.text import count, gib, number, percent, seconds, usd
+from sim.scenario import Scenario
+from sim.summary import Latency, Summary
+
+_METRICS = (
+    ("ttft", "TTFT", "time to first token"),
+    ("tpot", "TPOT", "time per output token"),
+    ("itl", "ITL", "gap between tokens"),
+    ("e2e", "E2E", "whole request"),
+    ("queue", "queue", "until first scheduled"),
+)
+_COLUMNS = ("mean", "p50", "p90", "p99", "max")
+
+
+def print_summary(
+    summary: Summary, scenario: Scenario, out: Path | None = None, console: Console | None = None
+) -> None:
+    """Print headline, latencies with the promise, and one line each for what else matters."""
+    console = console or Console(highlight=False, soft_wrap=False)
+    console.print(_headline(summary, scenario))
+    console.print(Padding(_latency_table(summary, scenario), (1, 0, 1, 0)))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
+    for label, value in _facts(summary, scenario):
+        facts.add_row(label, value)
+    console.print(facts)
+    warnings = list(_warnings(summary))
+    if warnings:
+        console.print()
+    for warning in warnings:
+        console.print(Text.assemble(("! ", "bold yellow"), warning))
+    if out is not None:
+        console.print(Text(f"\nWritten to {out}"))
+
+
+def _headline(summary: Summary, scenario: Scenario) -> Text:
+    requests = summary.requests
+    layout = scenario.layout
+    gpus = f"{layout.gpus} x {_short(scenario.hardware)}"
+    parts = [f"TP{layout.tensor_parallel_size}"]
+    if layout.replicas > 1:
+        parts.append(count(layout.replicas, "replica"))
+    done = f"{requests.completed:,} of {count(requests.submitted, 'request')} served in {seconds(summary.duration_s)}"
+    return Text.assemble(
+        (summary.name, "bold"),
+        f"  {_short(scenario.model)} on {gpus} ({', '.join(parts)})\n",
+        f"{done}; simulated in {seconds(summary.simulation.wall_s)}",
+    )
+
+
+def _latency_table(summary: Summary, scenario: Scenario) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("latency")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    promised = bool(scenario.slo.statistics())
+    if promised:
+        table.add_column("promise")
+    for key, short, meaning in _METRICS:
+        latency: Latency = getattr(summary, f"{key}_s")
+        label = Text.assemble(short, (f"  {meaning}", "dim"))
+        cells = [seconds(getattr(latency, column)) for column in _COLUMNS]
+        table.add_row(label, *cells, *([_promises(key, summary, scenario)] if promised else []))
+    return table
+
+
+def _promises(metric: str, summary: Summary, scenario: Scenario) -> Text:
+    """Every bound on ``metric`` and whether it held."""
+    verdicts = []
+    for key, (name, statistic, bound_s) in scenario.slo.statistics().items():
+        if name == metric:
+            word, style = _VERDICT[summary.slo.met.get(key)]
+            verdicts.append(Text.assemble(f"{statistic} <= {seconds(bound_s)} ", (word, style)))
+    return Text("\n").join(verdicts)
+
+
+_VERDICT = {True: ("met", "green"), False: ("MISSED", "bold red"), None: ("not measured", "yellow")}
+
+
+def _facts(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
+    flow, kv, use, load = summary.throughput, summary.kv, summary.utilization, summary.load
+    yield (
+        "throughput",
+        f"{number(flow.requests_per_s)} requests/s; tokens/s: {number(flow.input_tokens_per_s)} in, "
+        f"{number(flow.output_tokens_per_s)} out ({number(flow.output_tokens_per_s_per_gpu)} a GPU)",
+    )
+    if summary.slo.attainment is not None:
+        yield (
+            "goodput",
+            f"{number(summary.slo.goodput_requests_per_s)} requests/s; {percent(summary.slo.attainment)} of requests "
+            "within every bound",
+        )
+    hits = f"; prefix hits {percent(kv.prefix_hit_rate)}" if scenario.engine.enable_prefix_caching else ""
+    yield (
+        "KV cache",
+        f"{number(kv.num_gpu_blocks)} blocks = {number(kv.capacity_tokens)} tokens"
+        f"{f' ({gib(summary.memory.kv_bytes)} a GPU)' if summary.memory.kv_bytes else ''}; "
+        f"use {percent(kv.mean_utilization)} mean, {percent(kv.peak_utilization)} peak{hits}",
+    )
+    yield (
+        "engine",
+        f"busy {percent(use.busy_fraction)}; batch {number(use.mean_batch_size)} of {scenario.engine.max_num_seqs}"
+        + (f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else ""),
+    )
+    if load.arrivals_per_s is not None:
+        yield "arrivals", f"{number(load.arrivals_per_s)} requests/s"
+    if summary.cost.usd_per_hour is not None:
+        yield (
+            "cost",
+            f"{usd(summary.cost.usd_per_hour)}/h for {count(summary.cost.gpus, 'GPU')}; a million tokens: "
+            f"{usd(summary.cost.usd_per_million_output_tokens)} output, "
+            f"{usd(summary.cost.usd_per_million_total_tokens)} in all",
+        )
+    yield "step times", _calibration(summary)
+
+
+def _calibration(summary: Summary) -> str:
+    calibration = summary.calibration
+    name = _short(calibration.hardware)
+    if not calibration.calibrated:
+        return f"NOT calibrated for {name}: read the numbers as estimates"
+    if calibration.step_time_error_p50 is None:
+        return f"{name}, fitted to measured kernels"
+    return (
+        f"{name}, fitted to measured kernels: error {percent(calibration.step_time_error_p50)} (p50), "
+        f"{percent(calibration.step_time_error_p90)} (p90)"
+    )
+
+
+def _warnings(summary: Summary) -> Iterator[str]:
+    """What a reader must not miss, the most important first."""
+    requests, load = summary.requests, summary.load
+    yield from summary.notes
+    for reason, rejected in requests.reject_reasons.items():
+        yield f"{count(rejected, 'request')} rejected: {reason}"
+    if requests.unfinished:
+        yield f"{count(requests.unfinished, 'request')} unfinished when the run ended"
+    if requests.preemptions:
+        yield f"{count(requests.preemptions, 'preemption')}: the KV cache ran out and work was done twice"
+    for share, what in (
+        (load.batch_full_fraction, "the batch was at max_num_seqs"),
+        (load.kv_full_fraction, "the KV cache was 95 % full or more"),
+    ):
+        if share is not None and share >= 0.05:
+            yield f"{what} for {percent(share)} of the time"
+    yield from summary.calibration.notes
+
+
+def _short(name: str) -> str:
+    """A path by its last parts, a name as it is."""
+    path = Path(name)
+    if not path.is_absolute():
+        return name
+    return path.parent.name if path.name == "config.json" else path.stem if path.suffix else path.name

@@ -1,0 +1,83 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+NONE = "-"
+
+
+def seconds(value: float | None) -> str:
+    """A duration with three significant digits and a fitting unit.
+
+    >>> seconds(0.0123), seconds(1.5), seconds(754.0), seconds(None)
+    ('12.3 ms', '1.5 s', '12 min 34 s', '-')
+    """
+    if value is None:
+        return NONE
+    if value < 0.9995e-3:
+        return f"{_digits(value * 1e6)} us"
+    if value < 0.9995:
+        return f"{_digits(value * 1e3)} ms"
+    if value < 120:
+        return f"{_digits(value)} s"
+    whole = round(value)
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def number(value: float | None) -> str:
+    """A count or rate: three significant digits below 1000, whole with separators above.
+
+    >>> number(3.14159), number(1234567), number(0.0), number(None)
+    ('3.14', '1,234,567', '0', '-')
+    """
+    if value is None:
+        return NONE
+    return f"{round(value):,}" if abs(value) >= 999.5 else _digits(value)
+
+
+def percent(value: float | None) -> str:
+    """A share of one.
+
+    >>> percent(0.12345), percent(0.0004), percent(1.0), percent(0.9996), percent(None)
+    ('12.3 %', '0.04 %', '100 %', '99.96 %', '-')
+    """
+    if value is None:
+        return NONE
+    if 0.9995 <= value < 1:
+        return f"{int(value * 1e4) / 100:g} %"  # never round up to all
+    return f"{_digits(value * 100)} %"
+
+
+def gib(value: float | None) -> str:
+    """Bytes as GiB.
+
+    >>> gib(85899345920)
+    '80 GiB'
+    """
+    return NONE if value is None else f"{_digits(value / 2**30)} GiB"
+
+
+def usd(value: float | None) -> str:
+    """Money.
+
+    >>> usd(12.0), usd(0.0421), usd(1234.5)
+    ('$12.00', '$0.0421', '$1,234.50')
+    """
+    if value is None:
+        return NONE
+    return f"${value:,.2f}" if value >= 0.995 else f"${_digits(value)}"
+
+
+def count(value: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> count(1, "request"), count(2000, "request")
+    ('1 request', '2,000 requests')
+    """
+    return f"{value:,} {noun}" + ("" if value == 1 else "s")
+
+
+def _digits(value: float) -> str:
+    text = f"{value:.3g}"
+    return f"{round(value):,}" if "e" in text and abs(value) >= 1 else text

@@ -1,0 +1,132 @@
+"""The run as a Chrome trace, to be opened in Perfetto: engine steps, counters, each request from arrival to finish."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.metrics_steps import row_times_s
+from sim.records import STATUS
+from sim.result import Result, arrays_of
+
+#: A browser holds about a million events; a longer run is shown from its start up to here.
+MAX_STEP_ROWS: Final = 100_000
+MAX_REQUESTS: Final = 20_000
+
+Event = dict[str, Any]
+
+
+def write_timeline(result: Result, path: Path) -> None:
+    """Write the trace; times are microseconds from the start of the run."""
+    rows, requests = len(result.step_columns), len(result.request_columns)
+    shown = {"steps_shown": min(rows, MAX_STEP_ROWS), "steps": rows}
+    shown |= {"requests_shown": min(requests, MAX_REQUESTS), "requests": requests}
+    with path.open("w", encoding="utf-8") as file:
+        header = json.dumps({"name": result.summary.name, **shown})
+        file.write(f'{{"displayTimeUnit": "ms", "otherData": {header}, "traceEvents": [')
+        _write_events(file, _events(result))
+        file.write("\n]}\n")
+
+
+def _write_events(file: TextIO, events: Iterator[Event]) -> None:
+    separator = "\n"
+    for event in events:
+        file.write(separator + json.dumps(event))
+        separator = ",\n"
+
+
+def _events(result: Result) -> Iterator[Event]:
+    replicas = result.context.scenario.layout.replicas
+    for replica in range(replicas):
+        yield _named(_engine(replica), "process_name", f"engine {replica}" if replicas > 1 else "engine")
+        yield _named(
+            _requests(replica), "process_name", f"requests of engine {replica}" if replicas > 1 else "requests"
+        )
+        yield _named(_engine(replica), "thread_name", "steps")
+    yield from _steps(result)
+    yield from _request_slices(result)
+
+
+def _engine(replica: int) -> int:
+    return 2 * replica + 1
+
+
+def _requests(replica: int) -> int:
+    return 2 * replica + 2
+
+
+def _named(process: int, kind: str, name: str) -> Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": 0, "args": {"name": name}}
+
+
+def _steps(result: Result) -> Iterator[Event]:
+    arrays = arrays_of(result.step_columns)
+    length = row_times_s(arrays)[:MAX_STEP_ROWS].tolist()
+    columns = {name: values[:MAX_STEP_ROWS].tolist() for name, values in arrays.items()}
+    names = list(columns)
+    idle = _idle_after(arrays["replica"], arrays["start_s"], row_times_s(arrays)).tolist()
+    for index, values in enumerate(zip(*columns.values(), strict=True)):
+        row = dict(zip(names, values, strict=True))
+        process, start = _engine(row["replica"]), _us(row["start_s"])
+        yield {"ph": "X", "name": _step_name(row), "cat": "step", "pid": process, "tid": 0, "ts": start,
+               "dur": _us(length[index]), "args": _step_arguments(row)}  # fmt: skip
+        yield from _counters(process, start, row["running"], row["waiting"], row["used_blocks"])
+        if idle[index]:
+            yield from _counters(process, _us(row["start_s"] + length[index]), 0, 0, 0)
+
+
+def _counters(process: int, at_us: float, running: int, waiting: int, blocks: int) -> Iterator[Event]:
+    shared = {"ph": "C", "pid": process, "ts": at_us}
+    yield {"name": "sequences", **shared, "args": {"running": running, "waiting": waiting}}
+    yield {"name": "KV blocks", **shared, "args": {"used": blocks}}
+
+
+def _idle_after(replica: NDArray[Any], start_s: NDArray[Any], length_s: NDArray[Any]) -> NDArray[np.bool_]:
+    """(rows,) whether the engine of a row has nothing to do at the row's end."""
+    idle = np.ones(len(replica), bool)
+    for number in np.unique(replica):
+        own = np.flatnonzero(replica == number)
+        idle[own[:-1]] = start_s[own[1:]] > start_s[own[:-1]] + length_s[own[:-1]] + 1e-9
+    return idle
+
+
+def _step_name(row: Event) -> str:
+    if not row["prefill_seqs"]:
+        return f"decode {row['decode_seqs']}" + (f" (x{row['steps']})" if row["steps"] > 1 else "")
+    prefill = f"prefill {row['prefill_tokens']}"
+    return f"{prefill} + decode {row['decode_seqs']}" if row["decode_seqs"] else prefill
+
+
+def _step_arguments(row: Event) -> Event:
+    wanted = ("step", "steps", "decode_seqs", "decode_context", "prefill_seqs", "prefill_tokens", "preempted")
+    return {name: row[name] for name in wanted}
+
+
+def _request_slices(result: Result) -> Iterator[Event]:
+    """Nested async slices: the request, and in it queue, prefill and decode."""
+    arrays = {name: values[:MAX_REQUESTS] for name, values in arrays_of(result.request_columns).items()}
+    done = np.flatnonzero(arrays["status"] == STATUS.index("completed")).tolist()
+    columns = {name: values.tolist() for name, values in arrays.items()}
+    for index in done:
+        row = {name: values[index] for name, values in columns.items()}
+        moments = [row[name] for name in ("arrival_s", "scheduled_s", "first_token_s", "finish_s")]
+        wanted = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "priority")
+        yield from _slice(row, f"request {row['id']}", moments[0], moments[3], {name: row[name] for name in wanted})
+        for name, begin, end in zip(("queue", "prefill", "decode"), moments, moments[1:], strict=False):
+            if end > begin:
+                yield from _slice(row, name, begin, end, {})
+
+
+def _slice(row: Event, name: str, begin_s: float, end_s: float, arguments: Event) -> Iterator[Event]:
+    shared = {"name": name, "cat": "request", "id": row["id"], "pid": _requests(row["replica"]), "tid": 0}
+    yield {"ph": "b", "ts": _us(begin_s), **shared, "args": arguments}
+    yield {"ph": "e", "ts": _us(end_s), **shared}
+
+
+def _us(value_s: float) -> float:
+    return round(value_s * 1e6, 3)
