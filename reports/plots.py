@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 STYLE: Final = Path(__file__).with_name("servecast.mplstyle")
-BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#00785A"
+INK, GREY = "#333333", "#777777"
 _TITLES: Final = {
     "ttft": "Time to first token",
     "tpot": "Time per output token",
@@ -68,20 +69,21 @@ def _save(figure: Figure, path: Path) -> None:
 
 def _latency_cdf(result: Result) -> Figure:
     figure = _figure(9, 6)
-    figure.suptitle(f"{result.summary.name}: share of requests (tokens) served within a time", fontsize=11)
-    axes = figure.subplots(2, 2)
+    figure.suptitle(f"{result.summary.name}: share of requests (of gaps) within a time", fontsize=11)
     latencies = request_latencies(arrays_of(result.request_columns))
-    for axis, (metric, title) in zip(axes.flat, _TITLES.items(), strict=True):
+    for axis, (metric, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
         axis.set_title(title)
+        latency: Latency = getattr(result.summary, f"{metric}_s")
         curve = _gap_curve(result) if metric == "itl" else _sample_curve(latencies[f"{metric}_s"])
-        if curve is None:
+        if curve is None or latency.p50 is None or latency.p99 is None or latency.max is None:
             axis.text(0.5, 0.5, "nothing measured", transform=axis.transAxes, ha="center", color=GREY)
             continue
-        unit, factor = _unit(float(np.median(curve[0])))
+        unit, factor = _unit(latency.p50)
+        end_s = min(latency.max * 1.25, max(latency.p99 * 1.9, latency.p50 * 2.5))
         axis.plot(curve[0] * factor, curve[1] * 100, color=BLUE)
-        _mark_quantiles(axis, getattr(result.summary, f"{metric}_s"), factor)
-        _mark_promises(axis, result, metric, factor)
-        axis.set(xlabel=unit, ylabel="%", ylim=(0, 102), yticks=range(0, 101, 25))
+        _mark_quantiles(axis, latency, factor)
+        _mark_promises(axis, result, metric, factor, end_s)
+        axis.set(xlabel=unit, ylabel="%", xlim=(0, end_s * factor), ylim=(0, 102), yticks=range(0, 101, 25))
     return figure
 
 
@@ -96,12 +98,12 @@ def _sample_curve(values_s: Floats) -> tuple[Floats, Floats] | None:
 
 def _gap_curve(result: Result) -> tuple[Floats, Floats] | None:
     runs, itl = arrays_of(result.step_columns), result.summary.itl_s
-    if itl.min is None or itl.max is None:
+    if itl.min is None or itl.p99 is None or itl.max is None:
         return None
     gaps = WeightedRuns.of(
         runs["duration_s"], runs["increment_s"], runs["steps"], runs["gaps"], result.irregular_gaps_s
     )
-    edges = np.linspace(itl.min, itl.max, _POINTS)
+    edges = np.concatenate([np.linspace(itl.min, itl.p99, _POINTS), np.linspace(itl.p99, itl.max, _POINTS // 4)])
     return np.concatenate([edges[:1], edges]), np.concatenate([[0.0], gaps.cdf(edges)])
 
 
@@ -110,63 +112,63 @@ def _mark_quantiles(axis: Axes, latency: Latency, factor: float) -> None:
         if value is None:
             continue
         axis.plot([value * factor], [level], "o", color=BLUE, markersize=4)
+        text = f"p{level}  {seconds(value)}"
         axis.annotate(
-            f"p{level}  {seconds(value)}",
-            (value * factor, level),
-            xytext=(7, -3),
-            textcoords="offset points",
-            fontsize=8,
-            va="top",
-            color="#333333",
+            text, (value * factor, level), xytext=(7, -3), textcoords="offset points", fontsize=8, va="top", color=INK
         )
 
 
-def _mark_promises(axis: Axes, result: Result, metric: str, factor: float) -> None:
+def _mark_promises(axis: Axes, result: Result, metric: str, factor: float, end_s: float) -> None:
+    """The verdict in the title row, and the bound as a line where it falls inside the plot."""
+    verdicts = []
     for key, (name, statistic, bound_s) in result.context.scenario.slo.statistics().items():
         if name != metric:
             continue
         met = result.summary.slo.met.get(key)
-        colour = GREEN if met else VERMILLION
-        axis.axvline(bound_s * factor, color=colour, linestyle="--", linewidth=1.2)
-        axis.annotate(
-            f"{statistic} promise {'met' if met else 'missed'}",
-            (bound_s * factor, 4),
-            xytext=(-4, 0),
-            textcoords="offset points",
-            rotation=90,
-            fontsize=8,
-            ha="right",
-            va="bottom",
-            color=colour,
-        )
+        verdicts.append((f"{statistic} <= {seconds(bound_s)}: {'met' if met else 'missed'}", bool(met)))
+        if bound_s < end_s:
+            axis.axvline(bound_s * factor, color=GREEN if met else VERMILLION, linestyle="--", linewidth=1.2)
+    if verdicts:
+        colour = GREEN if all(met for _, met in verdicts) else VERMILLION
+        text = ", ".join(verdict for verdict, _ in verdicts)
+        axis.set_title(text, loc="right", fontsize=8, fontweight="normal", color=colour)
 
 
 def _over_time(result: Result, series: Series) -> Figure:
-    figure = _figure(9, 7.5)
+    figure = _figure(9, 8)
     figure.suptitle(f"{result.summary.name}: the run over time", fontsize=11)
-    top, middle, bottom = figure.subplots(3, 1, sharex=True)
+    requests, cache, output, prompt = figure.subplots(4, 1, sharex=True)
     time_s = series.middle_s
-    top.set_title("Requests")
-    top.plot(time_s, series.running, color=BLUE, label="running")
-    top.plot(time_s, series.waiting, color=VERMILLION, linestyle="--", label="waiting")
-    middle.set_title("KV cache in use")
-    middle.fill_between(time_s, series.kv_utilization * 100, color=BLUE, alpha=0.25, linewidth=0)
-    middle.plot(time_s, series.kv_utilization * 100, color=BLUE)
-    middle.set(ylabel="% of blocks", ylim=(0, max(1.0, min(102.0, float(series.kv_utilization.max()) * 115))))
-    bottom.set_title("Tokens a second")
-    bottom.plot(time_s, series.output_tokens_per_s, color=BLUE, label="output")
-    bottom.plot(time_s, series.prefill_tokens_per_s, color=VERMILLION, linestyle="--", label="prompt")
-    bottom.set(xlabel="seconds since the first arrival", xlim=(0, series.edges_s[-1]))
-    for axis in (top, bottom):
+    requests.set_title("Requests")
+    requests.plot(time_s, series.running, color=BLUE, label="running")
+    requests.plot(time_s, series.waiting, color=VERMILLION, linestyle="--", label="waiting")
+    requests.legend(loc="lower right", bbox_to_anchor=(1.0, 0.97), ncols=2, borderpad=0)
+    for axis, title, unit, values in (
+        (cache, "KV cache in use", "% of blocks", series.kv_utilization * 100),
+        (output, "Output tokens", "tokens/s", series.output_tokens_per_s),
+        (prompt, "Prompt tokens computed", "tokens/s", series.prefill_tokens_per_s),
+    ):
+        axis.set_title(title)
+        axis.fill_between(time_s, values, color=BLUE, alpha=0.2, linewidth=0)
+        axis.plot(time_s, values, color=BLUE)
+        axis.set_ylabel(unit)
+    last_s = _last_arrival_s(result)
+    for axis in (requests, cache, output, prompt):
         axis.set_ylim(bottom=0)
-        axis.legend(loc="upper right", ncols=2)
-    arrivals = arrays_of(result.request_columns)["arrival_s"]
-    last_s = float(arrivals.max() - arrivals[arrivals >= 0].min(initial=arrivals.max()))
-    for axis in (top, middle, bottom):
+        axis.yaxis.set_major_formatter("{x:,g}")
         axis.axvline(last_s, color=GREY, linestyle=":", linewidth=1.2)
-    top.annotate("last arrival", (last_s, 1), xycoords=("data", "axes fraction"), xytext=(-4, 4),
-                 textcoords="offset points", ha="right", fontsize=8, color=GREY)  # fmt: skip
+    if float(series.kv_utilization.max()) > 0.8:
+        cache.set(ylim=(0, 102), yticks=range(0, 101, 25))
+    requests.annotate("last arrival", (last_s, 1), xycoords=("data", "axes fraction"), xytext=(-4, -4),
+                      textcoords="offset points", ha="right", va="top", fontsize=8, color=GREY)  # fmt: skip
+    prompt.set(xlabel="seconds since the first arrival", xlim=(0, series.edges_s[-1]))
     return figure
+
+
+def _last_arrival_s(result: Result) -> float:
+    arrivals = arrays_of(result.request_columns)["arrival_s"]
+    arrived = arrivals[arrivals >= 0]
+    return float(arrived.max() - arrived.min()) if len(arrived) else 0.0
 
 
 def _latency_by_arrival(result: Result) -> Figure:
@@ -185,7 +187,8 @@ def _latency_by_arrival(result: Result) -> Figure:
         axis.set_title(_TITLES[metric])
         axis.set(ylabel=unit)
         axis.set_ylim(bottom=0)
-    axes[1].set(xlabel="arrival, seconds since the first")
+        axis.yaxis.set_major_formatter("{x:,g}")
+    axes[1].set(xlabel="arrival, seconds since the first", xlim=(0, None))
     return figure
 
 

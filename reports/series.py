@@ -43,7 +43,7 @@ class Series:
         return np.asarray((self.edges_s[1:] + self.edges_s[:-1]) / 2)
 
 
-def series_of(result: Result, bins: int = 240) -> Series | None:
+def series_of(result: Result, bins: int = 160) -> Series | None:
     """The series of a run; None where no step ran."""
     runs, rows = arrays_of(result.step_columns), arrays_of(result.request_columns)
     if not len(runs["steps"]):

@@ -30,10 +30,13 @@ def print_summary(
     """Print headline, latencies with the promise, and one line each for what else matters."""
     console = console or Console(highlight=False, soft_wrap=False)
     console.print(_headline(summary, scenario))
-    console.print(Padding(_latency_table(summary, scenario), (1, 0, 1, 0)))
+    console.print(Padding(_latency_table(summary, console.width >= 100), (1, 0, 1, 0)))
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
+    promises = list(_promises(summary, scenario))
+    if promises:
+        facts.add_row("promise", Text("\n").join(promises))
     for label, value in _facts(summary, scenario):
         facts.add_row(label, value)
     console.print(facts)
@@ -61,30 +64,25 @@ def _headline(summary: Summary, scenario: Scenario) -> Text:
     )
 
 
-def _latency_table(summary: Summary, scenario: Scenario) -> Table:
+def _latency_table(summary: Summary, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("latency")
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
-    promised = bool(scenario.slo.statistics())
-    if promised:
-        table.add_column("promise")
     for key, short, meaning in _METRICS:
         latency: Latency = getattr(summary, f"{key}_s")
-        label = Text.assemble(short, (f"  {meaning}", "dim"))
-        cells = [seconds(getattr(latency, column)) for column in _COLUMNS]
-        table.add_row(label, *cells, *([_promises(key, summary, scenario)] if promised else []))
+        label = Text.assemble(short, (f"  {meaning}", "dim")) if wide else Text(short)
+        table.add_row(label, *(seconds(getattr(latency, column)) for column in _COLUMNS))
     return table
 
 
-def _promises(metric: str, summary: Summary, scenario: Scenario) -> Text:
-    """Every bound on ``metric`` and whether it held."""
-    verdicts = []
-    for key, (name, statistic, bound_s) in scenario.slo.statistics().items():
-        if name == metric:
-            word, style = _VERDICT[summary.slo.met.get(key)]
-            verdicts.append(Text.assemble(f"{statistic} <= {seconds(bound_s)} ", (word, style)))
-    return Text("\n").join(verdicts)
+def _promises(summary: Summary, scenario: Scenario) -> Iterator[Text]:
+    """Every bound on a statistic, whether it held, and by what."""
+    for key, (metric, statistic, bound_s) in scenario.slo.statistics().items():
+        value = getattr(getattr(summary, f"{metric}_s"), statistic)
+        word, style = _VERDICT[summary.slo.met.get(key)]
+        name = metric.upper()
+        yield Text.assemble(f"{name} {statistic} <= {seconds(bound_s)}: ", (word, style), f" ({seconds(value)})")
 
 
 _VERDICT = {True: ("met", "green"), False: ("MISSED", "bold red"), None: ("not measured", "yellow")}
