@@ -11,7 +11,8 @@ from sim.cluster.router import RoundRobin
 from sim.cost.linear import LinearStepTimer
 from sim.engine.config import EngineConfig
 from sim.engine.log import Line
-from sim.records import Columns
+from sim.engine.recorder import Recorder
+from sim.engine.scheduler import TOO_LARGE, TOO_LONG
 from sim.workload import PrefixSpans, Workload
 
 TICK_S = 1e-6
@@ -32,6 +33,7 @@ CONFIG_DEFAULTS: dict[str, Any] = {
     "num_speculative_tokens": 0,
 }
 
+REJECTED_BY = {TOO_LONG: "max_model_len", TOO_LARGE: "num_gpu_blocks"}
 REQUEST_KEYS = (
     "id",
     "arrival_us",
@@ -71,7 +73,7 @@ def run_oracle(document: dict[str, Any], *, exact: bool) -> tuple[list[Line], li
         arrival_steps={i: r["arrival_step"] for i, r in enumerate(requests) if "arrival_step" in r},
     )
     fleet.run()
-    return steps, _request_lines(fleet.recorder.requests)
+    return steps, _request_lines(fleet.recorder)
 
 
 def _workload(requests: list[dict[str, Any]], block_size: int) -> Workload:
@@ -92,7 +94,9 @@ def _workload(requests: list[dict[str, Any]], block_size: int) -> Workload:
     )
 
 
-def _request_lines(table: Columns) -> list[Line]:
+def _request_lines(recorder: Recorder) -> list[Line]:
+    table = recorder.requests.sorted_by("id")
+
     def micros(name: str) -> list[int]:
         return [round(value / TICK_S) if value >= 0 else -1 for value in table.column(name)]
 
@@ -106,7 +110,17 @@ def _request_lines(table: Columns) -> list[Line]:
         table.column("cached_tokens"),
         table.column("resume_cached_tokens"),
         table.column("output_tokens"),
-        table.column("status"),
+        table.column("reason"),
         strict=True,
     )
-    return [dict(zip(REQUEST_KEYS, row[:-1], strict=True)) for row in sorted(rows) if row[-1] == 0]
+    lines: list[Line] = []
+    for *values, reason in rows:
+        line = dict(zip(REQUEST_KEYS, values, strict=True))
+        if reason >= 0:
+            line = {
+                "id": line["id"],
+                "arrival_us": line["arrival_us"],
+                "rejected": REJECTED_BY[recorder.reasons[int(reason)]],
+            }
+        lines.append(line)
+    return lines

@@ -86,6 +86,7 @@ class Fleet:
         self._progress = progress
         self._over = 0
         self._live: dict[int, Request] = {}
+        self._due: deque[int] = deque()
         self._followers = _followers(workload)
         scripted = deque((step, self._scripted(i)) for i, step in sorted((arrival_steps or {}).items(), key=_by_step))
         self.replicas = [
@@ -141,8 +142,7 @@ class Fleet:
 
     def _follow(self, index: int, think: Tick) -> Generator[simpy.Event, Any, None]:
         arrival = self.env.now + think
-        if think + self._to_queue > 0:
-            yield Arrival(self.env, think + self._to_queue)
+        yield Arrival(self.env, think + self._to_queue)
         self._submit(self._request(index, arrival))
 
     def _request(self, index: int, arrival: Tick) -> Request:
@@ -171,21 +171,33 @@ class Fleet:
             replica.submit(request)
             return
         self.recorder.request(request, REJECTED, reason)
-        self._release_followers(request)
+        self._over_with(request)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def _done(self, request: Request) -> None:
         del self._live[request.id]
-        self._release_followers(request)
+        self._over_with(request)
 
-    def _release_followers(self, request: Request) -> None:
+    def _over_with(self, request: Request) -> None:
         self._over += 1
         if self._progress and not self._over % 256:
             self._progress(self._over / len(self.workload))
         for follower in self._followers.get(request.id, ()):
             think = 0.0 if self.workload.think_s is None else float(self.workload.think_s[follower])
-            self.env.process(self._follow(follower, to_ticks(think, self._tick_s)))
+            ticks = to_ticks(think, self._tick_s)
+            if ticks + self._to_queue > 0:
+                self.env.process(self._follow(follower, ticks))
+            else:
+                self._submit_now(follower)
+
+    def _submit_now(self, index: int) -> None:
+        """Submit a follower in this very instant; a loop, since a chain of refused followers may be long."""
+        self._due.append(index)
+        if len(self._due) == 1:
+            while self._due:
+                self._submit(self._request(self._due[0], self.env.now))
+                self._due.popleft()
 
     def _to_us(self, tick: Tick) -> int:
         return round(tick * self._tick_s * 1e6)

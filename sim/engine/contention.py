@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.engine.queue import priority_key
 from sim.engine.request import Request
 from sim.engine.step import Step
 
@@ -59,9 +58,9 @@ class Contention:
         return True
 
     def _victim(self) -> Request:
-        """FCFS drops the last of the running; priority the worst by (priority, arrival, id), wherever it stands."""
+        """FCFS drops the last of the running; priority the worst by (priority, arrival), the first of equals."""
         if self.scheduler.config.scheduling_policy == "priority":
-            return max(self.scheduler.running, key=priority_key)
+            return max(self.scheduler.running, key=lambda r: (r.priority, r.queued))
         return next(reversed(self.scheduler.running))
 
     def _commit(self) -> None:

@@ -39,8 +39,13 @@ class FcfsQueue:
         self._requests: deque[Request] = deque()
 
     def add(self, request: Request) -> None:
-        """Join at the back."""
-        self._requests.append(request)
+        """Join at the back; of those that arrive in the same instant, the smaller id stands first."""
+        later = []
+        queue = self._requests
+        while queue and queue[-1].queued == request.queued and queue[-1].id > request.id and not queue[-1].preemptions:
+            later.append(queue.pop())
+        queue.append(request)
+        queue.extend(reversed(later))
 
     def requeue(self, request: Request) -> None:
         """Rejoin at the front."""

@@ -16,6 +16,9 @@ from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request
 from sim.engine.step import Step
 
+TOO_LONG = "prompt and output exceed max_model_len"
+TOO_LARGE = "prompt and output exceed the KV cache"
+
 
 class VllmScheduler:
     """State of one engine's queue, batch and blocks, and the policy that moves requests between them.
@@ -47,9 +50,9 @@ class VllmScheduler:
         """Why ``request`` could never be served, or None."""
         total = request.prompt + request.output
         if total > self.config.max_model_len:
-            return "prompt and output exceed max_model_len"
+            return TOO_LONG
         if self._blocks(total - 1) > self.config.usable_blocks:
-            return "prompt and output exceed the KV cache"
+            return TOO_LARGE
         return None
 
     def add(self, request: Request) -> bool:
