@@ -61,12 +61,12 @@ def gib(value: float | None) -> str:
 def usd(value: float | None) -> str:
     """Money.
 
-    >>> usd(12.0), usd(0.0421), usd(1234.5)
-    ('$12.00', '$0.0421', '$1,234.50')
+    >>> usd(12.0), usd(0.4), usd(0.0421), usd(1234.5)
+    ('$12.00', '$0.40', '$0.0421', '$1,234.50')
     """
     if value is None:
         return NONE
-    return f"${value:,.2f}" if value >= 0.995 else f"${_digits(value)}"
+    return f"${value:,.2f}" if value >= 0.0995 else f"${_digits(value)}"
 
 
 def count(value: int, noun: str) -> str:
