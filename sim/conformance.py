@@ -63,7 +63,7 @@ def run_oracle(document: dict[str, Any], *, exact: bool) -> tuple[list[Line], li
     steps: list[Line] = []
     requests = document["requests"]
     fleet = Fleet(
-        _workload(requests, engine.block_size),
+        workload_of(requests, engine.block_size),
         [engine],
         LinearStepTimer(**document["latency"]),
         RoundRobin(),
@@ -76,7 +76,8 @@ def run_oracle(document: dict[str, Any], *, exact: bool) -> tuple[list[Line], li
     return steps, _request_lines(fleet.recorder)
 
 
-def _workload(requests: list[dict[str, Any]], block_size: int) -> Workload:
+def workload_of(requests: list[dict[str, Any]], block_size: int) -> Workload:
+    """The requests of an oracle input; ``hash_ids`` name the full blocks of prompt and output."""
     hashes = [request.get("hash_ids", []) for request in requests]
     ends = [list(range(block_size, block_size * len(ids) + 1, block_size)) for ids in hashes]
     return Workload(

@@ -18,7 +18,7 @@ from sim.engine.step import Step
 
 
 class SimulationStalledError(RuntimeError):
-    """Requests wait, nothing runs and nothing will arrive: the message holds the state that explains it."""
+    """Nothing can move, or requests only take blocks from each other: the message holds the state that explains it."""
 
 
 class Replica:
@@ -62,6 +62,7 @@ class Replica:
         self._jump: Jump | None = None
         self._alarm: simpy.Event | None = None
         self._idle: simpy.Event | None = None
+        self._futile = 0  # preemptions since a token came out
         self.process = env.process(self._run())
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
@@ -125,7 +126,17 @@ class Replica:
         for request in step.late:
             self.recorder.gap(step.end - request.last_token)
         self.recorder.step(self, step)
+        self._watch(step)
         self._launch(step, now)
+
+    def _watch(self, step: Step) -> None:
+        """Raise if requests preempt each other in a circle: no token comes out although the engine works."""
+        if step.shape.sampled_seqs:
+            self._futile = 0
+        elif step.preempted:
+            self._futile += len(step.preempted)
+            if self._futile > 1000 + 4 * self.scheduler.config.max_num_seqs:
+                raise self._stalled(f"{self._futile} preemptions in a row without a token")
 
     def _launch(self, step: Step, now: Tick) -> None:
         for request in step.finishing:
@@ -151,14 +162,21 @@ class Replica:
 
     def _wait_for_arrival(self) -> simpy.Event:
         if self.scheduler.waiting:
-            head, pool = self.scheduler.waiting.head(), self.scheduler.pool
-            raise SimulationStalledError(
-                f"replica {self.index} at {self.env.now}: {len(self.scheduler.waiting)} requests wait and none runs; "
-                f"the first, {head!r}, cannot be admitted with {pool.free} of {pool.usable_blocks} blocks free and "
-                f"max_num_batched_tokens {self.scheduler.config.max_num_batched_tokens}"
-            )
+            raise self._stalled("requests wait and none runs")
         self._idle = self.env.event()
         return self._idle
+
+    def _stalled(self, what: str) -> SimulationStalledError:
+        scheduler = self.scheduler
+        pool, config = scheduler.pool, scheduler.config
+        names = [repr(request) for request in list(scheduler.running)[:4]]
+        head = repr(scheduler.waiting.head()) if scheduler.waiting else "none"
+        return SimulationStalledError(
+            f"replica {self.index} at tick {self.env.now}: {what}; "
+            f"{len(scheduler.running)} running ({', '.join(names)}), "
+            f"{len(scheduler.waiting)} waiting (first: {head}), {pool.free} of {pool.usable_blocks} blocks free, "
+            f"max_num_batched_tokens {config.max_num_batched_tokens}, policy {config.scheduling_policy}"
+        )
 
     # -- time by change -----------------------------------------------------------------------------------------------
 
