@@ -57,11 +57,13 @@ class PrefixSpec(StrictModel):
 class SessionSpec(StrictModel):
     """Conversations: each arrival opens one of ``turns`` requests; a turn's prompt is all said before plus new text.
 
-    ``prompt_tokens`` is then the new text of a turn. A turn arrives ``think_s`` after the turn before has finished
-    (``think_cv`` spreads the pauses: gamma-distributed, 0 = always ``think_s``, 1 = exponential).
+    ``prompt_tokens`` is then the new text of a turn, of the first one only where ``followup_tokens`` gives that of the
+    later ones. A turn arrives ``think_s`` after the turn before has finished (``think_cv`` spreads the pauses:
+    gamma-distributed, 0 = always ``think_s``, 1 = exponential).
     """
 
     turns: LengthSpec
+    followup_tokens: LengthSpec | None = None
     think_s: Pause = 0.0
     think_cv: PauseCv = 0.0
 

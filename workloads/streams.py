@@ -21,6 +21,7 @@ class Aspect(IntEnum):
     TURNS = 6
     THINK = 7
     SESSION_THINK = 8
+    FOLLOWUP_TOKENS = 9
 
 
 def stream(seed: int, aspect: Aspect) -> np.random.Generator:

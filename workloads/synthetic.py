@@ -37,13 +37,16 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
     new_tokens, output_tokens, prompt = _lengths(spec.prompt_tokens, spec.output_tokens, spec.prefixes, chains, seed)
     prompt_tokens = new_tokens
     if spec.sessions is not None:
+        if spec.sessions.followup_tokens is not None:
+            followups = draw_lengths(spec.sessions.followup_tokens, n, stream(seed, Aspect.FOLLOWUP_TOKENS))
+            new_tokens = np.where(chains.turn == 0, new_tokens, followups)
         prompt_tokens = _with_history(new_tokens, output_tokens, chains)
     notes = cut_note("prompt_tokens", spec.prompt_tokens) + cut_note("output_tokens", spec.output_tokens)
     if spec.num_requests is not None and n < spec.num_requests:
         notes += (f"The stages end after {n} of the {spec.num_requests} requests asked for.",)
     if spec.sessions is not None:
         turns = mean_length(spec.sessions.turns)
-        notes += (f"Arrivals open sessions of {turns:.4g} turns on average; prompt_tokens is the new text of a turn.",)
+        notes += (f"Arrivals open sessions, of {turns:.4g} turns on average; each prompt repeats its session so far.",)
     return Workload(
         arrival_s=chains.arrival_s,
         prompt_tokens=prompt_tokens,
