@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from sim.errors import InputError
     from sim.result import Result
     from sim.scenario import Scenario
-    from sim.simulate import simulate
+    from sim.run import simulate
 
-_HOME = {"InputError": "sim.errors", "Result": "sim.result", "Scenario": "sim.scenario", "simulate": "sim.simulate"}
+_HOME = {"InputError": "sim.errors", "Result": "sim.result", "Scenario": "sim.scenario", "simulate": "sim.run"}
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use, so that importing the package (and `servecast --help`) stays light.
+    # Loaded on first use, so that importing the package (and `servecast --help`) stays light. No name here may also be
+    # a module of the package: importing that would shadow it.
     if name not in _HOME:
         raise AttributeError(f"module 'sim' has no attribute '{name}'")
     from importlib import import_module

@@ -25,21 +25,21 @@ ALLOWED: dict[str, set[str]] = {
     "sim.metrics": {"sim", "sim.scenario", "sim.summary", "sim.result"},
     "sim.engine": {"sim.cost", "sim.models", "sim.scenario"},
     "sim.cluster": {"sim.engine", "sim.cost", "sim.models", "sim.scenario"},
-    "sim.simulate": {
+    "sim.run": {
         "sim", "sim.cluster", "sim.engine", "sim.cost", "sim.models", "sim.scenario", "sim.summary", "sim.result",
         "sim.metrics", *LEAVES,
     },
     "sim.planner": {
-        "sim", "sim.simulate", "sim.cluster", "sim.engine", "sim.cost", "sim.models", "sim.scenario", "sim.summary",
+        "sim", "sim.run", "sim.cluster", "sim.engine", "sim.cost", "sim.models", "sim.scenario", "sim.summary",
         "sim.result", "sim.metrics", *LEAVES,
     },
     "workloads": set(),
     "hardware_profiles": set(),
     "calibration": {
-        "sim", "sim.simulate", "sim.cost", "sim.models", "sim.scenario", "sim.summary", "sim.result", *LEAVES,
+        "sim", "sim.run", "sim.cost", "sim.models", "sim.scenario", "sim.summary", "sim.result", *LEAVES,
     },
     "reports": {"sim", "sim.models", "sim.scenario", "sim.summary", "sim.result", "sim.metrics", *LEAVES},
-    "cli": {"sim", "sim.simulate", "sim.planner", "sim.models", "sim.scenario", "sim.result", "sim.summary", "reports",
+    "cli": {"sim", "sim.run", "sim.planner", "sim.models", "sim.scenario", "sim.result", "sim.summary", "reports",
             "calibration", *LEAVES},
 }  # fmt: skip
 
