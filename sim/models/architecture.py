@@ -36,6 +36,8 @@ class Attention:
     linear_params: int = 0  # weights of a linear/SSM mixer (its projections do not follow the attention formula)
     index_heads: int = 0  # sparse attention (DeepSeek-V3.2): the indexer's query heads ...
     index_head_dim: int = 0  # ... and the key it caches beside the latent, one a token
+    qk_norm_params: int = 0  # elements of the query and key norms
+    sink_params: int = 0  # learned attention sinks (gpt-oss), one a head
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Architecture:
     stored_unquantized: tuple[str, ...] = ()  # components that stored_quantization leaves in stored_dtype
     lm_head_bias: bool = False
     rope_cache_elements: int = 0  # cosine and sine tables that the engine keeps, elements
+    final_norm_params: int = 0  # elements of the norm before the LM head
 
     @property
     def num_layers(self) -> int:

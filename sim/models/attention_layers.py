@@ -110,6 +110,8 @@ def _standard(config: ConfigReader, family: Family, kind: AttentionKind, window:
         )
     bias = config.flag("attention_bias") or config.flag("use_bias") or config.flag("bias")
     elements = head_dim(config)
+    norm = family.qk_norm or config.flag("use_qk_norm")
+    whole = norm and family.qk_norm_whole
     return Attention(
         kind=kind,
         num_heads=heads,
@@ -119,7 +121,9 @@ def _standard(config: ConfigReader, family: Family, kind: AttentionKind, window:
         window=window,
         qkv_bias=bias if family.qkv_bias is None else family.qkv_bias,
         o_bias=bias if family.o_bias is None else family.o_bias,
-        qk_norm=family.qk_norm or (config.text("model_type") == "glm4_moe" and config.flag("use_qk_norm")),
+        qk_norm=norm,
+        qk_norm_params=(heads + kv_heads if whole else 2) * elements if norm and family.qk_norm_weights else 0,
+        sink_params=heads if family.sinks else 0,
         output_gate="full_attention_interval" in config and config.flag("attn_output_gate", default=True),
     )
 

@@ -19,6 +19,9 @@ class Family:
 
     Attributes:
         windows: which layers have a sliding window where ``layer_types`` does not say.
+        qk_norm_whole: query and key norms span all heads instead of being shared by them.
+        qk_norm_weights: the query and key norms have weights.
+        sinks: a learned attention sink a head.
         norms: block norms of a layer, each of ``hidden_size`` elements (twice that with ``norm_bias``).
         gated: gate and up projections (SwiGLU, GeGLU) against a single up projection.
         defaults: values of keys that the file may leave out.
@@ -27,6 +30,9 @@ class Family:
     qkv_bias: bool | None = None
     o_bias: bool | None = None
     qk_norm: bool = False
+    qk_norm_whole: bool = False
+    qk_norm_weights: bool = True
+    sinks: bool = False
     windows: WindowRule = "none"
     norms: int = 2
     norm_bias: bool = False
@@ -99,7 +105,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "cohere": Family(norms=1, defaults={"tie_word_embeddings": True}),
     "cohere2": Family(norms=1, windows="pattern", defaults={"tie_word_embeddings": True, "sliding_window_pattern": 4}),
-    "olmo2": Family(qk_norm=True),
+    "olmo2": Family(qk_norm=True, qk_norm_whole=True),
     "granite": Family(),
     "internlm2": Family(qkv_bias=False, o_bias=False),
     "baichuan": Family(qkv_bias=False, o_bias=False),
@@ -114,13 +120,16 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=True,
         o_bias=True,
         mlp_bias=True,
+        sinks=True,
         windows="alternate",
         defaults={"attention_bias": True, "sliding_window": 128, "head_dim": 64},
     ),
     "llama4_text": Family(
-        windows="llama4", defaults={"attention_chunk_size": 8192, "interleave_moe_layer_step": 1, "head_dim": 128}
+        windows="llama4",
+        qk_norm_weights=False,
+        defaults={"attention_chunk_size": 8192, "interleave_moe_layer_step": 1, "head_dim": 128},
     ),
     "nemotron_h": Family(norms=1, gated=False),
-    "minimax_m2": Family(qkv_bias=False, o_bias=False, qk_norm=True),
+    "minimax_m2": Family(qkv_bias=False, o_bias=False, qk_norm=True, qk_norm_whole=True),
     "smollm3": Family(defaults={"tie_word_embeddings": True}),
 }

@@ -55,6 +55,7 @@ def architecture_from_config(config: Mapping[str, Any], name: str, where: str = 
         extra_params=extra_params(outer, hidden),
         stored_unquantized=unquantized,
         lm_head_bias=family.lm_head_bias,
+        final_norm_params=hidden * (2 if family.norm_bias else 1),
         rope_cache_elements=_rope_elements(text, attention),
     )
 

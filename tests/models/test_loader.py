@@ -33,7 +33,7 @@ def test_a_config_json_and_its_folder_give_the_same_model(tmp_path: Path) -> Non
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'llama-3.1-70b'"):
+    with pytest.raises(InputError, match=r"did you mean 'llama-3\.1-70b'"):
         load_model("lama-3.1-70bb")
 
 

@@ -1,0 +1,120 @@
+"""How a serving engine counts memory before it sizes its KV cache, by engine and version, as data.
+
+Facts come from the engines' own sources (vllm/v1/worker/gpu_worker.py, vllm/utils/mem_utils.py and
+vllm/v1/worker/gpu_model_runner.py of each release; python/sglang/srt/model_executor/model_runner.py) and from the log
+lines in which they report what they found. Nothing here depends on a model's or a GPU's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from sim.errors import InputError, nearest
+from sim.layout import Layout
+
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+# CUDA context of one process: the difference between total and free memory right after initialisation.
+CONTEXT_BYTES: Final = 500 * MIB
+# Kernels and handles that load during the first forward pass, cuBLAS workspace included.
+RUNTIME_BYTES: Final = 150 * MIB
+# (made before the model is loaded, connected at the first large collective): NCCL channels, all-reduce buffers.
+_NVLINK_COMMUNICATOR_BYTES: Final = (1650 * MIB, 430 * MIB)
+_OTHER_COMMUNICATOR_BYTES: Final = (100 * MIB, 100 * MIB)
+_NVLINK_LIKE: Final = frozenset({"nvlink", "c2c", "infinity-fabric"})
+
+Pool = Literal["share_of_total", "share_of_free_start", "share_of_free_end"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """Rules of one engine release.
+
+    Attributes:
+        name: engine and the first release with these rules.
+        pool: what ``gpu_memory_utilization`` is a share of: the total (vLLM), what is free before loading (SGLang), or
+            what is free after loading and profiling (TensorRT-LLM).
+        counts_context: the CUDA context is charged to the share.
+        counts_eager_communicator: buffers made before loading are charged to the share.
+        counts_graphs: an estimate of CUDA-graph memory is charged to the share.
+        hidden_copies: copies of the last hidden states that live while the sampler is profiled.
+        bytes_per_logit: peak of the profiled sampler for one (sequence, vocabulary entry).
+        bytes_per_logit_few: the same below 128 sequences, where torch sorts in another way.
+        keeps_moe_workspace: the expert workspaces stay allocated while the sampler is profiled.
+        profiles: activations are measured before the pool is sized.
+    """
+
+    name: str
+    pool: Pool = "share_of_total"
+    counts_context: bool = False
+    counts_eager_communicator: bool = False
+    counts_graphs: bool = False
+    hidden_copies: int = 2
+    # bf16 logits 2, fp32 copy 4, sorted values 4 and indices 8, then the sort's scratch: 8 + 12 segmented, 32 full.
+    bytes_per_logit: int = 38
+    bytes_per_logit_few: int = 50
+    keeps_moe_workspace: bool = True
+    profiles: bool = True
+
+
+_OLDEST: Final = EngineMemory(
+    "vllm 0.1", counts_context=True, counts_eager_communicator=True, hidden_copies=1, keeps_moe_workspace=False
+)
+_VLLM: Final[tuple[tuple[tuple[int, ...], EngineMemory], ...]] = (
+    ((0, 1), replace(_OLDEST, bytes_per_logit=2, bytes_per_logit_few=2)),
+    ((0, 6, 5), replace(_OLDEST, name="vllm 0.6.5", counts_context=False)),
+    ((0, 8), replace(_OLDEST, name="vllm 0.8", hidden_copies=2)),
+    ((0, 9), EngineMemory("vllm 0.9", counts_eager_communicator=True, keeps_moe_workspace=False)),
+    ((0, 11), EngineMemory("vllm 0.11", keeps_moe_workspace=False)),
+    ((0, 14), EngineMemory("vllm 0.14")),
+    ((0, 20), EngineMemory("vllm 0.20", counts_graphs=True)),
+    # FlashInfer samples without a sort: bf16 logits 2, fp32 copy 4, masked logits 4, probabilities 4.
+    ((0, 21), EngineMemory("vllm 0.21", counts_graphs=True, bytes_per_logit=14, bytes_per_logit_few=14)),
+)
+DEFAULT_VLLM: Final = "0.15.1"
+_SGLANG: Final = EngineMemory(
+    "sglang", pool="share_of_free_start", counts_context=True, counts_eager_communicator=True, profiles=False
+)
+_TENSORRT: Final = EngineMemory(
+    "tensorrt-llm", pool="share_of_free_end", counts_context=True, counts_eager_communicator=True, hidden_copies=1
+)
+
+
+def communicator_bytes(layout: Layout, links: str) -> tuple[int, int]:
+    """(before loading, at the first collective): communicator buffers of one rank; none where it is alone.
+
+    Fitted: the second to block counts at TP2 and TP4 with vLLM 0.15.1 on NVLink, the first to logs of releases that
+    charge it; the small pair to logs of consumer cards without NVLink.
+    """
+    if layout.gpus_per_replica == 1:
+        return 0, 0
+    return _NVLINK_COMMUNICATOR_BYTES if links in _NVLINK_LIKE else _OTHER_COMMUNICATOR_BYTES
+
+
+def engine_memory(engine: str) -> EngineMemory:
+    """Rules of ``engine``: a preset's name, or ``vllm==0.23.0`` (also ``vllm 0.23`` or ``vllm-0.23``) for a release.
+
+    Raises:
+        InputError: an unknown engine or a version that is not a number.
+    """
+    lowered = engine.strip().lower().replace("==", " ").replace("@", " ")
+    name, _, version = lowered.partition(" ")
+    if name.startswith("vllm-"):
+        name, _, version = name.partition("-")
+    if name in {"vllm", "orca", "static", "tgi"}:
+        return _vllm(version.lstrip("v") or DEFAULT_VLLM, engine)
+    if name == "sglang":
+        return _SGLANG
+    if name in {"tensorrt-llm", "trtllm", "tensorrt"}:
+        return _TENSORRT
+    raise InputError("engine.preset", f"unknown engine {engine!r}", nearest(name, ["vllm", "sglang", "tensorrt-llm"]))
+
+
+def _vllm(version: str, given: str) -> EngineMemory:
+    digits = version.split("rc")[0].split("+")[0].split(".")
+    if not all(part.isdigit() for part in digits):
+        raise InputError("engine.preset", f"cannot read a version in {given!r}", "write it like vllm==0.15.1")
+    asked = tuple(int(part) for part in digits)
+    return [rules for first, rules in _VLLM if asked >= first][-1]
