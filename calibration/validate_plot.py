@@ -1,0 +1,83 @@
+"""Predicted against measured, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from calibration.validate import Report, Score
+from sim.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STYLE: Final = Path(__file__).resolve().parent.parent / "reports" / "servecast.mplstyle"
+MARKS: Final = "osD^vPX*"
+BAND: Final = 0.10  # drawn around the diagonal
+
+
+def plot_report(report: Report, path: Path, colour_by: str = "gpu") -> None:
+    """Draw predicted against measured, one panel a ``metric.statistic``, logarithmic, with the diagonal and 10 % of it.
+
+    Args:
+        report: what to draw.
+        path: a .png, .svg or .pdf file.
+        colour_by: the tag that chooses colour and mark; cases without it share one.
+
+    Raises:
+        InputError: nothing to draw, or the picture cannot be written.
+    """
+    import matplotlib
+
+    if not report.summary():
+        raise InputError("--plot", "there is no prediction to draw", "see which measured numbers have none")
+    with matplotlib.rc_context(fname=STYLE if STYLE.exists() else None):
+        figure = _figure(report, colour_by)
+        try:
+            figure.savefig(path, metadata={"Software": None} if path.suffix.lower() == ".png" else None)
+        except (OSError, ValueError) as error:
+            raise InputError(str(path), f"cannot write the plot: {error}", "for example --plot accuracy.png") from None
+
+
+def _figure(report: Report, colour_by: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    keys = list(report.summary())
+    columns = min(len(keys), 4)
+    rows = -(-len(keys) // columns)
+    figure = Figure(figsize=(max(3.2 * columns, 4.5), 3.2 * rows + 0.6))
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    groups = sorted({score.tags.get(colour_by, "") for score in report.scores})
+    for panel, key in zip(panels, keys, strict=False):
+        _panel(panel, [score for score in report.scores if score.key == key], key, groups, colour_by)
+    for unused in panels[len(keys) :]:
+        unused.set_visible(False)
+    if len(groups) > 1:
+        named = {
+            label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=min(len(named), 5))
+    return figure
+
+
+def _panel(panel: Axes, scores: list[Score], key: str, groups: list[str], colour_by: str) -> None:
+    found = [(score.measured, score.predicted, score.tags.get(colour_by, "")) for score in scores]
+    points = [(x, y, group) for x, y, group in found if y is not None and y > 0]
+    ends = [value for x, y, _ in points for value in (x, y)]
+    low, high = min(ends, default=1.0) / 1.3, max(ends, default=1.0) * 1.3
+    panel.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal", title=key)
+    panel.set(xlabel="measured", ylabel="predicted")
+    line = [low, high]
+    panel.fill_between(line, [v / (1 + BAND) for v in line], [v * (1 + BAND) for v in line], color="#EEEEEE", zorder=0)
+    panel.plot(line, line, color="#777777", linewidth=0.9, zorder=1)
+    for index, group in enumerate(groups):
+        chosen = [(x, y) for x, y, of in points if of == group]
+        if chosen:
+            x, y = zip(*chosen, strict=True)
+            mark = MARKS[index % len(MARKS)]
+            panel.scatter(
+                x, y, s=18, marker=mark, color=f"C{index % 6}", alpha=0.8, linewidths=0, label=group or "other"
+            )
