@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -86,10 +87,9 @@ CASES = (
 
 def measure(case: Case, requests: int, exact: bool) -> dict[str, float]:
     """Run in this process; CPU seconds, events, steps and peak memory."""
-    from sim.simulate import simulate
-
     from sim import Scenario
     from sim.cluster.fleet import Fleet
+    from sim.run import simulate
 
     loop_s = 0.0
     run = Fleet.run
@@ -118,7 +118,8 @@ def measure(case: Case, requests: int, exact: bool) -> dict[str, float]:
 def in_process(case: Case, requests: int, exact: bool) -> dict[str, float]:
     """`measure` in a fresh interpreter."""
     command = [sys.executable, __file__, "--measure", json.dumps([case.name, requests, exact])]
-    done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
