@@ -40,7 +40,7 @@ def print_summary(
     for label, value in _facts(summary, scenario):
         facts.add_row(label, value)
     console.print(facts)
-    warnings = list(_warnings(summary))
+    warnings = list(_warnings(summary, scenario))
     if warnings:
         console.print()
     for warning in warnings:
@@ -101,7 +101,7 @@ def _facts(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
             f"{number(summary.slo.goodput_requests_per_s)} requests/s; {percent(summary.slo.attainment)} of requests "
             "within every bound",
         )
-    hits = f"; prefix hits {percent(kv.prefix_hit_rate)}" if scenario.engine.enable_prefix_caching else ""
+    hits = f"; prefix hits {percent(kv.prefix_hit_rate)}" if kv.prefix_hit_rate else ""
     yield (
         "KV cache",
         f"{number(kv.num_gpu_blocks)} blocks = {number(kv.capacity_tokens)} tokens"
@@ -122,7 +122,8 @@ def _facts(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
             f"{usd(summary.cost.usd_per_million_output_tokens)} output, "
             f"{usd(summary.cost.usd_per_million_total_tokens)} in all",
         )
-    yield "step times", _calibration(summary)
+    given = scenario.engine.step_time is not None
+    yield "step times", "given by the scenario" if given else _calibration(summary)
 
 
 def _calibration(summary: Summary) -> str:
@@ -138,7 +139,7 @@ def _calibration(summary: Summary) -> str:
     )
 
 
-def _warnings(summary: Summary) -> Iterator[str]:
+def _warnings(summary: Summary, scenario: Scenario) -> Iterator[str]:
     """What a reader must not miss, the most important first."""
     requests, load = summary.requests, summary.load
     yield from summary.notes
@@ -154,7 +155,8 @@ def _warnings(summary: Summary) -> Iterator[str]:
     ):
         if share is not None and share >= 0.05:
             yield f"{what} for {percent(share)} of the time"
-    yield from summary.calibration.notes
+    if scenario.engine.step_time is None:
+        yield from summary.calibration.notes
 
 
 def _short(name: str) -> str:

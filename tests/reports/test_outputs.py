@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_the_timeline_tells_steps_counters_and_requests(toy: ToyRun, tmp_path: P
     steps = [event for event in events if event["ph"] == "X"]
     assert len(steps) == len(toy.result.steps)
     assert sum(event["dur"] for event in steps) == pytest.approx(sum(toy.step_lengths_s) * 1e6, rel=1e-6)
-    assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 0.01 for a, b in pairwise(steps))
     begun, ended = ([(e["id"], e["name"]) for e in events if e["ph"] == phase] for phase in "be")
     assert sorted(begun) == sorted(ended)
     done = toy.result.requests[toy.result.requests["status"] == "completed"]
