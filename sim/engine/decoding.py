@@ -120,19 +120,22 @@ class DecodeGroup:
     # -- moving on ----------------------------------------------------------------------------------------------------
 
     def advance(self, steps: int = 1) -> tuple[int, int]:
-        """Do ``steps`` steps, none past `steps_to_change`; return blocks started and blocks filled in them."""
-        turns, rest = divmod(steps, self.block_size)
-        started = turns * self.size
-        for i in range(rest):
-            started += self._residues[-(self.step + i) % self.block_size]
-        first = self._residues[-self.step % self.block_size]
-        self.step += steps
-        self.context += steps * self.size
+        """Do ``steps`` >= 1 steps, none past `steps_to_change`; return blocks started and blocks filled in them."""
+        size, residues, block_size = self.size, self._residues, self.block_size
+        step = self.step
+        first = started = residues[-step % block_size]
+        if steps > 1:
+            turns, rest = divmod(steps, block_size)
+            started = turns * size
+            for i in range(step, step + rest):
+                started += residues[-i % block_size]
+        self.step = step = step + steps
+        self.context += steps * size
         self.windowed += steps * self.below_window
-        self.padding += started * self.block_size - steps * self.size
-        filled = started - first + self._residues[-self.step % self.block_size]
-        self._cross()
-        return started, filled
+        self.padding += started * block_size - steps * size
+        if self._crossings:
+            self._cross()
+        return started, started - first + residues[-step % block_size]
 
     def already_full(self) -> int:
         """Members that joined since the last call with a last block that was full, and so counted, on joining."""
@@ -141,7 +144,6 @@ class DecodeGroup:
 
     def _cross(self) -> None:
         """Members whose next token would not fit the window stop growing."""
-        assert self.window is not None or not self._crossings
         while self._crossings and self._crossings[0][0] <= self.step:
             step, _, request = heappop(self._crossings)
             if request.in_group and request.window_step == step:

@@ -102,15 +102,17 @@ class VllmScheduler:
 
     def _continue_running(self, step: Step) -> int:
         """Give running requests their tokens; return the budget left."""
+        group = self.group
         chunks = self._undisputed_chunks()
         if chunks is None:
             return Contention(self, step).resolve()
-        need = self.group.blocks_needed() if self.group.size else 0
-        need += sum(self._new_blocks(request, chunk) for request, chunk in chunks)
+        need = group.blocks_needed() if group.size else 0
+        for request, chunk in chunks:
+            need += self._new_blocks(request, chunk)
         if need > self.pool.free:
             return Contention(self, step).resolve()
-        left = self.config.max_num_batched_tokens - self.group.size
-        if self.group.size:
+        left = self.config.max_num_batched_tokens - group.size
+        if group.size:
             self._describe_decodes(step)
             self._advance_group(1)
             step.finishing = self._end_decodes()
@@ -318,6 +320,9 @@ class VllmScheduler:
 
     def padding_tokens(self) -> int:
         """Unused slots in the last blocks of all running requests."""
-        size = self.config.block_size
-        loose = sum(-r.computed % size for r in self.partial) + sum(-r.computed % size for r in self.draining)
-        return self.group.padding + loose
+        padding, size = self.group.padding, self.config.block_size
+        for request in self.partial:
+            padding += -request.computed % size
+        for request in self.draining:
+            padding += -request.computed % size
+        return padding

@@ -32,7 +32,7 @@ def test_sums_equal_a_walk_over_the_members(seed: int) -> None:
             group.leave(members.pop(rng.randrange(len(members))))
         members.append(member(id, rng.randint(1, 40), rng.randint(1, 30)))
         group.join(members[-1])
-        steps = min(rng.randint(0, 6), group.steps_to_change(1 << 30))
+        steps = min(rng.randint(1, 6), group.steps_to_change(1 << 30))
         before = [request.group_offset + group.step for request in members]
         started, filled = group.advance(steps)
         size = group.block_size
