@@ -41,7 +41,7 @@ class EngineFit:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Steps of one shape: mean aggregates, mean seconds, how many."""
+    """Steps of one shape: mean aggregates, median seconds, how many."""
 
     shape: StepShape
     seconds: float
@@ -82,17 +82,15 @@ def _samples(runs: Sequence[EngineRun]) -> list[_Sample]:
             context = (shape.decode_context // max(1, shape.decode_seqs)).bit_length()
             key = (shape.decode_seqs, context, shape.prefill_seqs, shape.prefill_tokens, shape.prefill_pairs)
             groups.setdefault(key, []).append((shape, step.dt_s))
-    return [_mean(steps) for _, steps in sorted(groups.items())]
+    return [_typical(steps) for _, steps in sorted(groups.items())]
 
 
-def _mean(steps: list[tuple[StepShape, float]]) -> _Sample:
-    """The mean step, without the steps that something else on the machine held up (beyond 1.5 times the median)."""
-    middle = float(np.median([seconds for _, seconds in steps]))
-    kept = [(shape, seconds) for shape, seconds in steps if seconds <= 1.5 * middle]
+def _typical(steps: list[tuple[StepShape, float]]) -> _Sample:
+    """The typical step: a median is not moved by the steps that something else on the machine held up."""
     shape = StepShape(
-        **{name: round(np.mean([getattr(s, name) for s, _ in kept])) for name in StepShape.__dataclass_fields__}
+        **{name: round(np.mean([getattr(s, name) for s, _ in steps])) for name in StepShape.__dataclass_fields__}
     )
-    return _Sample(shape, float(np.mean([seconds for _, seconds in kept])), len(kept))
+    return _Sample(shape, float(np.median([seconds for _, seconds in steps])), len(steps))
 
 
 def _require_enough(samples: list[_Sample]) -> None:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from sim.engine.config import EngineConfig
 from sim.errors import InputError
@@ -63,7 +63,7 @@ class StepLog(StrictModel):
 class EngineSettings(StrictModel):
     """What the scheduler was given. Keys beyond these are kept in the file and ignored here."""
 
-    model_config = {"extra": "ignore", "frozen": True}
+    model_config = ConfigDict(extra="ignore")
 
     block_size: int = Field(ge=1)
     max_num_seqs: int = Field(ge=1)
@@ -136,10 +136,12 @@ def read_run(path: Path) -> EngineRun:
     try:
         raw = path.read_bytes()
         document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+    except (gzip.BadGzipFile, EOFError, ValueError) as error:
+        raise InputError(
+            str(path), f"is not gzipped or plain JSON ({error})", "see docs/calibration.md for the format"
+        ) from None
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror or error})", "name an engine-run log") from None
-    except (EOFError, ValueError) as error:
-        raise InputError(str(path), f"is not JSON ({error})", "see docs/calibration.md for the format") from None
     return EngineRun.from_dict(_stem(path), document, str(path))
 
 

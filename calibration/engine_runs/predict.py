@@ -13,7 +13,7 @@ from sim.cluster.fleet import ClientPath, Fleet
 from sim.cluster.router import RoundRobin
 from sim.cost.shape import StepTimer
 from sim.engine.log import Line
-from sim.workload import Floats, Workload
+from sim.workload import Floats, Ints, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,12 @@ def _workload(run: EngineRun) -> Workload:
     )
 
 
-def _outputs(run: EngineRun) -> Floats:
+def _outputs(run: EngineRun) -> Ints:
     return np.array([request.output_len for request in run.requests])
 
 
 def _metrics(
-    arrival: Floats, first: Floats, finish: Floats, outputs: Floats, step_tokens: Floats, step_seqs: Floats
+    arrival: Floats, first: Floats, finish: Floats, outputs: Ints, step_tokens: Ints, step_seqs: Ints
 ) -> RunMetrics:
     several = outputs > 1
     return RunMetrics(

@@ -9,7 +9,7 @@ from calibration.engine_runs.log import StepLog
 from sim.cost.shape import AffineRun, StepShape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MeasuredStepTimer:
     """Seconds of a step (a `StepTimer`), every coefficient at least 0.
 
