@@ -47,8 +47,8 @@ def test_every_batch_of_every_run_is_the_engines(runs: dict[str, EngineRun], fit
     assert {name: found.first_difference for name, found in agreements.items()} == dict.fromkeys(runs)
 
 
-# The target is 5 %. Measured, in % of TTFT, TPOT, E2E and throughput: light -0.5 0.1 0.0 0.0, medium -2.3 -3.3 -2.9 0.0,
-# saturated 0.1 -0.9 -0.3 0.9.
+# The target is 5 %. Measured, in % of TTFT, TPOT, E2E and throughput: light -0.5 0.1 0.0 0.0,
+# medium -2.3 -3.3 -2.9 0.0, saturated 0.1 -0.9 -0.3 0.9.
 @pytest.mark.parametrize(
     ("load", "bound"), [("light", 0.01), ("medium", 0.04), ("saturated", 0.015)], ids=lambda value: str(value)
 )
