@@ -90,21 +90,21 @@ def _unit_arrivals(kind: str, cv: float, rng: np.random.Generator, count: int | 
     else:
         times = _unit_renewals(kind, cv, rng, end)
     times = times[times < end]
+    if len(times) > MAX_REQUESTS:
+        raise InputError("arrivals.cv", f"{cv:g} crowds more than {MAX_REQUESTS:,} requests into the time", "lower it")
     if not len(times):
         raise InputError("duration_s", f"no request arrives: {end:.3g} are expected", "lengthen it, or raise the rate")
     return times
 
 
 def _unit_renewals(kind: str, cv: float, rng: np.random.Generator, end: float) -> Floats:
-    """Renewals at unit rate, at least up to ``end``, drawn in blocks."""
+    """Renewals at unit rate, drawn in blocks up to ``end``, or until there are too many."""
     block = int(end + 4 * math.sqrt(end) * max(cv, 1.0)) + 16
     parts: list[Floats] = []
-    last = drawn = 0.0
-    while last < end:
+    last, drawn = 0.0, 0
+    while last < end and drawn <= MAX_REQUESTS:
         times = last + np.cumsum(unit_gaps(kind, cv, block, rng))
         parts.append(times)
         last = float(times[-1])
         drawn += block
-        if drawn > 4 * MAX_REQUESTS:
-            raise InputError("cv", f"{cv:g} crowds more than {drawn:.3g} requests into the time", "lower cv")
     return np.concatenate(parts)

@@ -14,7 +14,7 @@ from sim.workload import PrefixSpans
 from workloads.spec import TraceSpec
 from workloads.traces.hash_chains import HashChains
 from workloads.traces.source import TraceFile, as_object
-from workloads.traces.table import TraceTable, number, whole
+from workloads.traces.table import TraceTable, number, positive, whole
 
 
 def read_oracle(file: TraceFile, table: TraceTable) -> None:
@@ -25,7 +25,7 @@ def read_oracle(file: TraceFile, table: TraceTable) -> None:
         raise InputError(table.where, "has no list of requests", "give a NAME.input.json of the oracle")
     config = document.get("config")
     block_tokens = config.get("block_size", 16) if isinstance(config, dict) else 16
-    table.hashes = HashChains(whole(block_tokens, "config.block_size", table.where), outputs=True)
+    table.hashes = HashChains(positive(block_tokens, "config.block_size", table.where), outputs=True)
     for index, entry in enumerate(requests):
         where = f"{table.where}:{index}"
         request = as_object(entry, where)
@@ -124,8 +124,8 @@ def read_shared_prefixes(file: TraceFile, table: TraceTable) -> PrefixSpans | No
 def _report_lengths(entry: dict[str, Any], where: str) -> tuple[int, int, bool]:
     """(prompt tokens, output tokens, whether the client counted the output), of either generation of the report."""
     info = as_object(_need(entry, "info", where), where)
-    response = info.get("response_metrics") or info
-    usage = response.get("server_usage") or {}
+    response = as_object(info.get("response_metrics") or info, where)
+    usage = as_object(response.get("server_usage") or {}, where)
     prompt = next((value for value in _keyed((usage, "prompt_tokens"), (info, "input_tokens"))), None)
     prompt_tokens = whole(prompt, "info.input_tokens", where)
     completion = usage.get("completion_tokens")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,10 @@ class HashChains:
     offsets: array[int] = field(default_factory=lambda: array("q", [0]))
     names: dict[str, int] = field(default_factory=dict)
 
-    def add(self, ids: Sequence[Any], where: str) -> None:
-        """Append one request's ids: whole numbers or texts, the same kind throughout a file."""
+    def add(self, ids: Any, where: str) -> None:
+        """Append one request's list of ids: whole numbers or texts, the same kind throughout a file."""
+        if not isinstance(ids, list):
+            raise InputError(where, f"hash_ids must be a list, got {str(ids)[:40]!r}")
         try:
             numbers = array("q", ids)
         except (TypeError, OverflowError):

@@ -18,7 +18,7 @@ MAX_RECORD_CHARS: Final = 64 * 2**20
 #: How much a gzip file may hold. Real traces expand 5 to 20 times.
 MAX_EXPANDED_BYTES: Final = 8 * 2**30
 MAX_EXPANSION: Final = 250
-_ALWAYS_ALLOWED_BYTES: Final = 64 * 2**20
+_ALWAYS_ALLOWED_BYTES: Final = 16 * 2**20
 HEAD_CHARS: Final = 2**16
 
 _FOREIGN_MAGIC: Final = {
@@ -79,6 +79,8 @@ class TraceFile:
         if self.path.suffix == ".gz" and not self._gzip:
             raise InputError(str(self.path), "is named .gz but is not gzip", "rename it, or download it again")
         self.head = "" if self.parquet else self._read_head()
+        if not self.parquet and not self.head.strip():
+            raise InputError(str(self.path), "the trace is empty", "give a file with at least one request")
 
     def at(self, line: int) -> str:
         """How an error names line ``line`` (from 1)."""

@@ -138,11 +138,19 @@ def whole(value: Any, name: str, where: str) -> int:
         result = value if type(value) is int else int(value) if isinstance(value, str) else _integral(value)
     except (ValueError, TypeError, OverflowError):
         try:
-            result = _integral(float(value))
-        except (ValueError, TypeError, OverflowError):
+            result = _integral(float(value) if isinstance(value, str) else math.nan)
+        except (ValueError, OverflowError):
             result = _TOO_LARGE
     if not -_TOO_LARGE < result < _TOO_LARGE:
         raise InputError(where, f"{name} is not a whole number: {_shown(value)}", "mend or drop the row")
+    return result
+
+
+def positive(value: Any, name: str, where: str) -> int:
+    """``value`` (text or number) as a whole number of at least 1."""
+    result = whole(value, name, where)
+    if result < 1:
+        raise InputError(where, f"{name} must be at least 1, got {result}")
     return result
 
 
@@ -157,8 +165,8 @@ def number(value: Any, name: str, where: str) -> float:
     return result
 
 
-def _integral(value: float) -> int:
-    if isinstance(value, bool) or int(value) != value:
+def _integral(value: Any) -> int:
+    if not isinstance(value, int | float) or isinstance(value, bool) or int(value) != value:
         raise ValueError
     return int(value)
 

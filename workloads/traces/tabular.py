@@ -13,7 +13,7 @@ from workloads.spec import TraceSpec
 from workloads.traces.hash_chains import HashChains
 from workloads.traces.layouts import Clock, Layout
 from workloads.traces.source import MAX_RECORD_CHARS, TraceFile
-from workloads.traces.table import TraceTable, number, whole
+from workloads.traces.table import TraceTable, number, positive, whole
 
 #: A row: fields by position (CSV) or by name (JSON, Parquet).
 Record = Any
@@ -144,9 +144,7 @@ def _hash_tokens(value: Any, layout: Layout, spec: TraceSpec, where: str) -> int
     """Tokens of a hash block: as the scenario says, as the format fixes, or as the row says."""
     size = spec.hash_block_size or layout.hash_tokens
     if size is None and value is not None:
-        size = whole(value, "hash_block_size", where)
-        if size < 1:
-            raise InputError(where, f"hash_block_size {size} is not positive", "give the tokens of a block")
+        size = positive(value, "hash_block_size", where)
     return size
 
 

@@ -88,7 +88,7 @@ def _write_text(columns: dict[str, list[Any]], path: Path, *, lines: bool, compr
         if not compressed:
             _write_rows(columns, file, lines)
             return
-        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as packed:
             _write_rows(columns, cast(IO[bytes], packed), lines)
 
 
