@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from compare import disagreement
 from naive_vllm import NoProgress
-from random_scenarios import from_seed
+from random_scenarios import from_seed, scripted
 
 
 def main() -> int:
@@ -19,12 +19,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--scripted", action="store_true", help="arrivals by step number instead of by time")
     parser.add_argument("--stop-after", type=int, default=5, help="disagreements shown before giving up")
     options = parser.parse_args()
     endless = wrong = 0
     for seed in range(options.start, options.start + options.seeds):
         try:
-            message = disagreement(from_seed(seed))
+            document = from_seed(seed)
+            message = disagreement(scripted(document) if options.scripted else document)
         except NoProgress:
             endless += 1
             continue

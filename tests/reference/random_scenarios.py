@@ -18,6 +18,18 @@ def from_seed(seed: int, *, speculative: bool = False) -> Line:
     return build(Random(seed), f"seed-{seed}", speculative=speculative)
 
 
+def scripted(document: Line) -> Line:
+    """The same scenario with requests that arrive before a step number, not at a time nor after another request."""
+    tick = sum(document["latency"].values())
+    latest = 0
+    for request in document["requests"]:
+        request.pop("after", None)
+        request.pop("think_us", None)
+        latest = request.pop("arrival_us", latest)
+        request["arrival_step"] = latest // tick
+    return document
+
+
 def scenarios(*, speculative: bool = False) -> st.SearchStrategy[Line]:
     """Scenarios drawn by hypothesis."""
     return st.randoms(use_true_random=False).map(lambda rng: build(rng, "drawn", speculative=speculative))
@@ -27,7 +39,7 @@ def build(rng: Random, name: str, *, speculative: bool = False) -> Line:
     """One scenario out of the choices of ``rng``."""
     block_size = rng.choice([1, 2, 4, 8, 16, 32, 64])
     squeeze = rng.random() < 0.35  # long outputs, a burst and few blocks: many preemptions
-    requests = _requests(rng, block_size, outputs=60 if squeeze else rng.choice([1, 2, 8, 30, 80]))
+    requests = _requests(rng, block_size, outputs=60 if squeeze else rng.choice([1, 2, 8, 30, 80, 600]))
     room = rng.choice([0, 1, 2, 5]) if squeeze else rng.choice([0, 1, rng.randint(0, 10), 50, 300])
     config = _config(rng, block_size, requests, room)
     if speculative:
@@ -47,7 +59,7 @@ def build(rng: Random, name: str, *, speculative: bool = False) -> Line:
 
 def _requests(rng: Random, block_size: int, outputs: int) -> list[Line]:
     """Requests whose prompts are named texts: unique, with shared beginnings, repeated whole, or turns of a session."""
-    count = rng.randint(1, rng.choice([4, 12, 25]))
+    count = rng.randint(1, rng.choice([4, 12, 25]) if outputs < 100 else 6)
     longest = rng.choice([block_size, 3 * block_size, 8 * block_size, 150])
     shared = [[(f"sys:{i}", _length(rng, longest, block_size))] for i in range(rng.choice([1, 2, 4]))]
     style = rng.choice(["unique", "shared", "cycled", "turns", "mixed"])
@@ -105,7 +117,7 @@ def _config(rng: Random, block_size: int, requests: list[Line], room: int) -> Li
     wanted = totals[-1] if rng.random() < 0.9 else rng.choice(totals)
     max_model_len = wanted + rng.choice([0, 1, 7, 4000]) if rng.random() < 0.3 else 4 * totals[-1] + 100
     blocks = -(-(wanted - 1) // block_size)
-    max_num_seqs = rng.choice([1, 2, 3, 4, 8, 16, 16])
+    max_num_seqs = rng.choice([1, 2, 3, 4, 8, 16, 40])
     least = max(1, sum(totals) // MAX_TOKENS_PER_BUDGET)
     budget = least + rng.choice([0, rng.randint(0, 8), max_num_seqs, rng.randint(0, 64), 256, 2048])
     config: Line = {
