@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -38,12 +38,14 @@ class Window:
     Attributes:
         name: empty where the case has one window that holds every request.
         measured: (metric, statistic, value above 0), in the order of the document.
+        tags: of the window; they come on top of the case's.
     """
 
     name: str
     measured: tuple[tuple[str, str, float], ...]
     start_s: float = 0.0
     end_s: float = math.inf
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -70,6 +72,7 @@ class _Windowed(StrictModel):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     arrivals_s: Annotated[list[float], Field(min_length=2, max_length=2)]
     measured: dict[str, Any]
+    tags: dict[str, str] = Field(default_factory=dict)
 
 
 class _Document(StrictModel):
@@ -105,12 +108,20 @@ def load_cases(paths: Iterable[str | Path]) -> list[Case]:
 
 
 def select(cases: Sequence[Case], wanted: Mapping[str, str]) -> list[Case]:
-    """Cases whose tags hold every wanted value. Raises `InputError` where a tag is unknown or nothing is left."""
-    known = {key for case in cases for key in case.tags}
+    """Cases cut to the windows whose tags hold every wanted value.
+
+    Raises:
+        InputError: a tag that no case has, or nothing is left.
+    """
+    known = {key for case in cases for window in case.windows for key in (*case.tags, *window.tags)}
     for key in wanted:
         if key not in known:
             raise InputError(f"tag '{key}'", "no case has it", nearest(key, known))
-    chosen = [case for case in cases if all(case.tags.get(key) == value for key, value in wanted.items())]
+    chosen = []
+    for case in cases:
+        kept = tuple(window for window in case.windows if wanted.items() <= {**case.tags, **window.tags}.items())
+        if kept:
+            chosen.append(replace(case, windows=kept))
     if not chosen:
         shown = ", ".join(f"{key}={value}" for key, value in wanted.items())
         raise InputError("cases", f"none of {len(cases)} has {shown}", "see the tags in the case files")
@@ -195,7 +206,7 @@ def _window(data: Any, at: str) -> Window:
     for metric, _, _ in measured:
         if metric not in WINDOWED:
             raise InputError(f"{at}measured.{metric}", "is no latency of requests", f"one of {', '.join(WINDOWED)}")
-    return Window(given.name, measured, start, end)
+    return Window(given.name, measured, start, end, given.tags)
 
 
 def _measured(data: Mapping[str, Any], at: str) -> tuple[tuple[str, str, float], ...]:

@@ -193,7 +193,8 @@ def _scores(case: Case, window: Window, result: Result) -> Iterator[Score]:
     for metric, statistic, measured in window.measured:
         found: Any = latencies[metric] if metric in latencies else summary[metric]
         predicted = found if statistic == SCALAR else found[statistic]
-        yield Score(name, metric, statistic, measured, None if predicted is None else float(predicted), case.tags)
+        value = None if predicted is None else float(predicted)
+        yield Score(name, metric, statistic, measured, value, {**case.tags, **window.tags})
 
 
 def _latencies(result: Result, window: Window) -> dict[str, dict[str, float | None]]:
