@@ -125,7 +125,7 @@ def _mark_promises(axis: Axes, result: Result, metric: str, factor: float, end_s
         if name != metric:
             continue
         met = result.summary.slo.met.get(key)
-        verdicts.append((f"{statistic} <= {seconds(bound_s)}: {'met' if met else 'missed'}", bool(met)))
+        verdicts.append((f"{statistic} ≤ {seconds(bound_s)}: {'met' if met else 'missed'}", bool(met)))
         if bound_s < end_s:
             axis.axvline(bound_s * factor, color=GREEN if met else VERMILLION, linestyle="--", linewidth=1.2)
     if verdicts:

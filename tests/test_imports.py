@@ -10,38 +10,39 @@ from pathlib import Path
 
 import pytest
 
+import sim
+
 ROOT = Path(__file__).resolve().parent.parent
 GROUND = {"sim.errors", "sim.schema", "sim.workload", "sim.records", "sim.layout"}
 LEAVES = {"workloads", "hardware_profiles"}
 FORBIDDEN_IN_SIM = {"torch", "typer", "rich", "matplotlib", "click"}
 
-# Each room and the rooms it may import, itself and the ground floor aside.
+# Each room and the rooms it may import, itself and the ground floor aside. Each set holds the one before it.
+DESCRIPTION = {"sim", "sim.models", "sim.scenario", *LEAVES}
+PHYSICS = DESCRIPTION | {"sim.cost"}
+ENGINE = PHYSICS | {"sim.engine"}
+CLUSTER = ENGINE | {"sim.cluster"}
+RESULT = {"sim.summary", "sim.result", "sim.metrics"}
+RUN = CLUSTER | RESULT | {"sim.assemble", "sim.run"}
 ALLOWED: dict[str, set[str]] = {
+    "workloads": set(),
+    "hardware_profiles": set(),
     "sim.models": set(),
-    "sim.cost": {"sim.models", "hardware_profiles"},
     "sim.scenario": {"sim.models", *LEAVES},
+    "sim.cost": {"sim.models", "hardware_profiles"},
     "sim.summary": set(),
     "sim.result": {"sim", "sim.scenario", "sim.summary", "sim.metrics"},
     "sim.metrics": {"sim", "sim.scenario", "sim.summary", "sim.result"},
-    "sim.engine": {"sim.cost", "sim.models", "sim.scenario"},
-    "sim.cluster": {"sim.engine", "sim.cost", "sim.models", "sim.scenario"},
-    "sim.run": {
-        "sim", "sim.cluster", "sim.engine", "sim.cost", "sim.models", "sim.scenario", "sim.summary", "sim.result",
-        "sim.metrics", *LEAVES,
-    },
-    "sim.planner": {
-        "sim", "sim.run", "sim.cluster", "sim.engine", "sim.cost", "sim.models", "sim.scenario", "sim.summary",
-        "sim.result", "sim.metrics", *LEAVES,
-    },
-    "workloads": set(),
-    "hardware_profiles": set(),
-    "calibration": {
-        "sim", "sim.run", "sim.cost", "sim.models", "sim.scenario", "sim.summary", "sim.result", *LEAVES,
-    },
-    "reports": {"sim", "sim.models", "sim.scenario", "sim.summary", "sim.result", "sim.metrics", *LEAVES},
-    "cli": {"sim", "sim.run", "sim.planner", "sim.models", "sim.scenario", "sim.result", "sim.summary", "reports",
-            "calibration", *LEAVES},
-}  # fmt: skip
+    "sim.engine": PHYSICS,
+    "sim.cluster": ENGINE,
+    "sim.conformance": CLUSTER,
+    "sim.assemble": CLUSTER,
+    "sim.run": CLUSTER | RESULT | {"sim.assemble"},
+    "sim.planner": RUN,
+    "calibration": RUN,
+    "reports": DESCRIPTION | RESULT,
+    "cli": RUN | {"sim.planner", "reports", "calibration"},
+}
 
 
 def sources() -> Iterator[tuple[str, Path]]:
@@ -60,7 +61,8 @@ def imports_of(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
+            names = [alias.name for alias in node.names]
+            found |= {sim._HOME.get(name, "sim") for name in names} if node.module == "sim" else {node.module or ""}
     return found
 
 
