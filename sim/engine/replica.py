@@ -16,6 +16,8 @@ from sim.engine.request import Request, Tick
 from sim.engine.scheduler import VllmScheduler
 from sim.engine.step import Step
 
+MANY = 1 << 40
+
 
 class SimulationStalledError(RuntimeError):
     """Nothing can move, or requests only take blocks from each other: the message holds the state that explains it."""
@@ -89,18 +91,21 @@ class Replica:
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
         while True:
-            step = self._schedule()
-            if step is None:
-                if self._in_flight:
+            ahead = self._decodes_ahead()
+            if ahead:
+                yield from self._jump_over(ahead)
+            else:
+                step = self._schedule()
+                if step is not None:
+                    self._start(step)
+                    if not self.scheduler.draining and self._decodes_ahead():
+                        continue  # one sleep for this step and those that follow
+                elif self._in_flight:
                     yield from self._take_in()
-                elif not self._scripted:
-                    yield self._wait_for_arrival()
-                else:
+                elif self._scripted:
                     self.steps = self._scripted[0][0]
-                continue
-            self._start(step)
-            if self._may_jump:
-                yield from self._jump_ahead(step)
+                else:
+                    yield self._wait_for_arrival()
             while len(self._in_flight) >= self._depth:
                 yield from self._take_in()
 
@@ -180,64 +185,66 @@ class Replica:
 
     # -- time by change -----------------------------------------------------------------------------------------------
 
-    def _jump_ahead(self, step: Step) -> Generator[simpy.Event, Any, None]:
-        """Sleep over ``step`` and the decode-only steps that follow it with the same members, and account for them."""
-        jump = self._plan(step)
-        if jump is None:
+    def _decodes_ahead(self) -> int:
+        """Decode-only steps that certainly come next, nothing else to decide."""
+        if not self._may_jump:
+            return 0
+        limit = self._scripted[0][0] - self.steps if self._scripted else MANY
+        return self.scheduler.steps_ahead(limit)
+
+    def _jump_over(self, ahead: int) -> Generator[simpy.Event, Any, None]:
+        """Sleep over up to ``ahead`` decode-only steps and account for those that were done."""
+        jump = self._plan(ahead)
+        if self.scheduler.draining:  # their output comes in before the step after next is scheduled
+            jump.steps = 1
+            self._in_flight.append(self._settle(jump))
             return
         if jump.wake > self.env.now:
             self._jump = jump
             yield self._sleep_until(jump.wake)
             self._jump = None
         if jump.steps:
-            self._settle(jump)
+            last = self._settle(jump)
+            self._in_flight.clear()
+            self._in_flight.append(last)
 
-    def _plan(self, step: Step) -> Jump | None:
-        limit = self._scripted[0][0] - self.steps if self._scripted else 1 << 40
-        ahead = self.scheduler.steps_ahead(step, limit)
-        if ahead <= 0:
-            return None
-        group = self.scheduler.group
+    def _plan(self, ahead: int) -> Jump:
+        group, now = self.scheduler.group, self.env.now
         shape = StepShape(group.size, group.context, group.windowed, sampled_seqs=group.size)
         first, increment, steps = self.timer.decode_run(shape, group.below_window)
-        full = len(self._in_flight) >= self._depth
         return Jump(
-            base=step.end,
+            base=max(now, self._last_end),
             first=first,
             increment=increment,
             steps=ahead if ahead <= steps else int(steps),
             depth=self._depth,
-            next_schedule=self._in_flight[0].end if full else self.env.now,
+            next_schedule=self._in_flight[0].end if len(self._in_flight) >= self._depth else now,
             shape=shape,
             waiting=len(self.scheduler.waiting),
         )
 
-    def _settle(self, jump: Jump) -> None:
-        """Account for the steps of a jump that were done; the last of them stays in flight."""
+    def _settle(self, jump: Jump) -> Step:
+        """Account for the steps of a jump that were done; return the last of them, which is still in flight."""
+        row = self.recorder.open_run(self, jump)
         if self._log:
-            last = self._settle_one_by_one(jump)
+            last = self._settle_one_by_one(jump, self._log)
         else:
-            row = self.recorder.open_run(self, jump)
             finishing = self.scheduler.extend(jump.steps)
-            self.recorder.close_run(self, row)
             last = Step(finishing=finishing, start=jump.end(jump.steps - 1), end=jump.end(jump.steps))
             self.steps += jump.steps
+        self.recorder.close_run(self, row)
         for request in last.finishing:
             request.finish = last.end
         self._last_end = last.end
-        self._in_flight.clear()
-        self._in_flight.append(last)
+        return last
 
-    def _settle_one_by_one(self, jump: Jump) -> Step:
-        assert self._log is not None
-        row = self.recorder.open_run(self, jump)
+    def _settle_one_by_one(self, jump: Jump, log: StepLog) -> Step:
         last = Step()
         for i in range(1, jump.steps + 1):
-            self._log.before(self._depth - 1)
+            log.before(self._depth - 1)
             last = Step(finishing=self.scheduler.extend(1), start=jump.end(i - 1), end=jump.end(i))
-            self._log.scheduled(self.steps, last, jump.scheduled(i), jump.waiting_at(i))
+            log.scheduled(self.steps, last, jump.scheduled(i), jump.waiting_at(i))
             self.steps += 1
-        self.recorder.close_run(self, row)
         return last
 
     # -- sleeping -----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class VllmScheduler:
         running: admitted requests in running order (those whose last token is in flight included).
         partial: running requests outside the decode group that still want tokens, in running order.
         draining: running requests whose last token is in flight.
-        blocked: after `schedule`: nobody can be admitted before a request ends, or arrives.
+        blocked: nobody can be admitted before a request ends or one that matters arrives.
     """
 
     def __init__(self, config: EngineConfig, window: int | None = None) -> None:
@@ -39,7 +39,7 @@ class VllmScheduler:
         self.running: dict[Request, None] = {}
         self.partial: list[Request] = []
         self.draining: list[Request] = []
-        self.blocked = False
+        self.blocked = True
         self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
         self._scribes: dict[Request, None] = {}  # members that write text which others may look up
         self._next_rank = 0
@@ -58,7 +58,10 @@ class VllmScheduler:
     def add(self, request: Request) -> bool:
         """Queue an arrival; true if the next step could differ because of it."""
         self.waiting.add(request)
-        return len(self.running) < self.config.max_num_seqs and self.waiting.head() is request
+        if len(self.running) < self.config.max_num_seqs and self.waiting.head() is request:
+            self.blocked = False
+            return True
+        return False
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
@@ -86,15 +89,19 @@ class VllmScheduler:
                 self.pool.release(request, self._blocks(request.computed), full)
             else:
                 self.waiting.remove(request)  # preempted while its last token was in flight
+        if step.finishing:
+            self.blocked = not self.waiting
 
     def extend(self, steps: int) -> list[Request]:
         """Repeat the decode-only step ``steps`` times; return the requests whose last token the last one samples."""
         self._advance_group(steps)
         return self._end_decodes()
 
-    def steps_ahead(self, step: Step, limit: int) -> int:
-        """How many decode-only steps certainly follow ``step`` with the same members, at most ``limit``."""
-        if self.partial or self.draining or step.preempted or not self.blocked or not self.group.size:
+    def steps_ahead(self, limit: int) -> int:
+        """How many decode-only steps with the present members certainly come next, at most ``limit``."""
+        if self.partial or not self.blocked or not self.group.size or limit <= 0:
+            return 0
+        if self.group.size > self.config.max_num_batched_tokens:
             return 0
         return self.group.steps_within(self.pool.free, self.group.steps_to_change(limit))
 
