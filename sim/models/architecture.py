@@ -26,6 +26,7 @@ class Attention:
     qkv_bias: bool = False
     o_bias: bool = False
     qk_norm: bool = False
+    shared_kv_projection: bool = False  # values are projected with the keys' weights (Gemma 4), both are cached
     output_gate: bool = False  # q projection is doubled to gate the output (Qwen3-Next)
     kv_lora_rank: int = 0
     q_lora_rank: int = 0  # 0 = q is projected straight from hidden
@@ -82,6 +83,7 @@ class Architecture:
     stored_unquantized: tuple[str, ...] = ()  # components that stored_quantization leaves in stored_dtype
     lm_head_bias: bool = False
     rope_cache_elements: int = 0  # cosine and sine tables that the engine keeps, elements
+    notes: tuple[str, ...] = ()  # what a reader of numbers about this model should know
     final_norm_params: int = 0  # elements of the norm before the LM head
 
     @property

@@ -103,13 +103,15 @@ def head_dim(config: ConfigReader) -> int:
 def _standard(config: ConfigReader, family: Family, kind: AttentionKind, window: int | None) -> Attention:
     """MHA, GQA or MQA."""
     heads = config.integer("num_attention_heads")
-    kv_heads = config.integer("num_key_value_heads", default=heads)
+    kv_heads, elements, shared = config.integer("num_key_value_heads", default=heads), head_dim(config), False
+    if kind == "full" and "global_head_dim" in config:
+        elements, shared = config.integer("global_head_dim"), config.flag("attention_k_eq_v")
+        kv_heads = config.integer("num_global_key_value_heads", default=kv_heads) if shared else kv_heads
     if heads % kv_heads:
         raise InputError(
             f"{config.where}.num_key_value_heads", f"{kv_heads} KV heads do not divide {heads} attention heads"
         )
     bias = config.flag("attention_bias") or config.flag("use_bias") or config.flag("bias")
-    elements = head_dim(config)
     norm = family.qk_norm or config.flag("use_qk_norm")
     whole = norm and family.qk_norm_whole
     return Attention(
@@ -124,6 +126,7 @@ def _standard(config: ConfigReader, family: Family, kind: AttentionKind, window:
         qk_norm=norm,
         qk_norm_params=(heads + kv_heads if whole else 2) * elements if norm and family.qk_norm_weights else 0,
         sink_params=heads if family.sinks else 0,
+        shared_kv_projection=shared,
         output_gate="full_attention_interval" in config and config.flag("attn_output_gate", default=True),
     )
 

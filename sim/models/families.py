@@ -72,8 +72,10 @@ FAMILIES: Mapping[str, Family] = {
     "mixtral": Family(qkv_bias=False, o_bias=False, windows="all"),
     "qwen2": Family(qkv_bias=True, o_bias=False, windows="qwen"),
     "qwen2_moe": Family(qkv_bias=True, o_bias=False, windows="qwen"),
-    "qwen3": Family(o_bias=None, qk_norm=True, windows="qwen"),
-    "qwen3_moe": Family(o_bias=None, qk_norm=True, windows="qwen"),
+    "qwen3": Family(qk_norm=True, windows="qwen"),
+    "qwen3_moe": Family(qk_norm=True, windows="qwen"),
+    "qwen3_vl_text": Family(qk_norm=True),
+    "qwen3_vl_moe_text": Family(qk_norm=True),
     "qwen3_next": Family(qk_norm=True, defaults=_QWEN_NEXT),
     "qwen3_5_text": Family(qk_norm=True, defaults=_QWEN_NEXT),
     "qwen3_5_moe_text": Family(qk_norm=True, defaults=_QWEN_NEXT),
@@ -82,6 +84,7 @@ FAMILIES: Mapping[str, Family] = {
         windows="alternate", norms=4, defaults={"tie_word_embeddings": True, "head_dim": 256, "sliding_window": 4096}
     ),
     "gemma3_text": Family(qk_norm=True, windows="pattern", norms=4, defaults=_GEMMA3),
+    "gemma4_text": Family(qk_norm=True, norms=4, defaults={"tie_word_embeddings": True}),
     "phi": Family(
         qkv_bias=True,
         o_bias=True,
@@ -114,6 +117,7 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v32": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
     "glm_moe_dsa": _DEEPSEEK,
+    "glm4_moe_lite": _DEEPSEEK,
     "glm4": Family(o_bias=False, norms=4),
     "glm4_moe": Family(o_bias=False),
     "gpt_oss": Family(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.errors import InputError
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
 from sim.models.attention_layers import attention_of_layers, head_dim
 from sim.models.config_reader import ConfigReader
@@ -12,6 +13,17 @@ from sim.models.families import FAMILIES, Family
 from sim.models.mlp_layers import mlp_of_layers
 from sim.models.stored_quantization import stored_quantization
 from sim.models.vision import extra_params
+
+# Keys of structures that servecast does not know: numbers that ignore them would be wrong.
+_UNKNOWN_STRUCTURES = {
+    "block_configs": "layers of different widths (NAS)",
+    "compress_ratios": "compressed sparse attention",
+    "linear_attn_config": "Kimi linear attention",
+    "hidden_size_per_layer_input": "per-layer embeddings",
+    "num_kv_shared_layers": "layers that share one cache",
+    "mlstm_chunk_size": "xLSTM",
+    "is_encoder_decoder": "an encoder",
+}
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 # Rotary scalings whose `factor` is already inside max_position_embeddings.
@@ -33,8 +45,10 @@ def architecture_from_config(config: Mapping[str, Any], name: str, where: str = 
     inner = outer.section("text_config") or outer.section("language_config") or dict(config)
     if inner.get("model_type") is None and "text_config" in outer:
         inner = {**inner, "model_type": f"{outer.text('model_type')}_text"}
-    family = FAMILIES.get(str(inner.get("model_type")), Family())
+    model_type = str(inner.get("model_type"))
+    family = FAMILIES.get(model_type, Family())
     text = ConfigReader(inner, where if inner == config else f"{where}.text_config", family.defaults)
+    _refuse_unknown(text)
     num_layers = text.integer("num_hidden_layers")
     attention = attention_of_layers(text, family, num_layers)
     runs, order = _group(attention, mlp_of_layers(text, family, num_layers))
@@ -57,7 +71,19 @@ def architecture_from_config(config: Mapping[str, Any], name: str, where: str = 
         lm_head_bias=family.lm_head_bias,
         final_norm_params=hidden * (2 if family.norm_bias else 1),
         rope_cache_elements=_rope_elements(text, attention),
+        notes=() if model_type in FAMILIES else (f"model_type {model_type!r} is read as a Llama-like decoder",),
     )
+
+
+def _refuse_unknown(text: ConfigReader) -> None:
+    """Raise `InputError` for a structure that would be silently miscounted."""
+    for key, meaning in _UNKNOWN_STRUCTURES.items():
+        if text.raw(key):
+            raise InputError(
+                f"{text.where}.{key}",
+                f"{meaning}: servecast does not know this structure (model_type {text.text('model_type')!r})",
+                "use a model of a known family: " + ", ".join(sorted(FAMILIES)),
+            )
 
 
 def _group(attention: list[Attention | None], mlp: list[Mlp | None]) -> tuple[tuple[LayerRun, ...], tuple[int, ...]]:

@@ -44,7 +44,7 @@ def _moe(config: ConfigReader, family: Family, experts: int) -> Mlp:
         gated=family.gated,
         bias=_bias(config, family),
         num_experts=experts,
-        experts_per_token=config.integer("num_experts_per_tok", "moe_k"),
+        experts_per_token=config.integer("num_experts_per_tok", "top_k_experts", "moe_k"),
         shared_intermediate_size=shared,
         shared_gate=gate,
         router_bias=_router_bias(config),
@@ -61,6 +61,8 @@ def _shared(config: ConfigReader, inner: int) -> tuple[int, bool]:
         return count * config.integer("moe_shared_expert_intermediate_size"), False
     if config.text("model_type") == "llama4_text":
         return inner, False
+    if config.flag("enable_moe_block"):  # Gemma 4: a dense block beside the experts of the same layer
+        return config.integer("intermediate_size"), False
     return count * inner, False
 
 

@@ -15,7 +15,7 @@ def attention_params(attention: Attention, hidden: int) -> int:
         return _latent_params(attention, hidden)
     query = attention.num_heads * attention.head_dim * (2 if attention.output_gate else 1)
     key = attention.num_kv_heads * attention.head_dim
-    value = attention.num_kv_heads * attention.v_head_dim
+    value = 0 if attention.shared_kv_projection else attention.num_kv_heads * attention.v_head_dim
     output = attention.num_heads * attention.v_head_dim
     weights = hidden * (query + key + value + output)
     bias = (query + key + value if attention.qkv_bias else 0) + (hidden if attention.o_bias else 0)
@@ -99,6 +99,15 @@ def parameter_counts(arch: Architecture) -> Mapping[str, int]:
 def total_params(arch: Architecture) -> int:
     """All parameters that are served."""
     return sum(parameter_counts(arch).values())
+
+
+def mtp_params(arch: Architecture) -> int:
+    """Multi-token-prediction heads of the checkpoint: a layer like the last, a projection of two hidden states to one,
+    and their own embedding and LM head (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+    last = arch.layers[arch.layer_order[-1]]
+    layer = sum(layer_components(last, arch.hidden_size).values()) + arch.norm_params_per_layer
+    heads = 2 * arch.vocab_size * arch.hidden_size
+    return arch.mtp_layers * (layer + 2 * arch.hidden_size**2 + 3 * arch.hidden_size + heads)
 
 
 def active_params(arch: Architecture) -> int:

@@ -164,7 +164,7 @@ def _attention_bytes(attention: Attention, hidden: int, tp: int, weights: Weight
         return _latent_weight_bytes(attention, hidden, tp, weights)
     kv = max(1, attention.num_kv_heads // tp)
     query = attention.num_heads * attention.head_dim * (2 if attention.output_gate else 1) // tp
-    columns = query + kv * (attention.head_dim + attention.v_head_dim)
+    columns = query + kv * (attention.head_dim + (0 if attention.shared_kv_projection else attention.v_head_dim))
     output = attention.num_heads * attention.v_head_dim // tp
     small = (columns if attention.qkv_bias else 0) + (hidden if attention.o_bias else 0) + attention.qk_norm_params
     return (hidden * (columns + output) * bits + (columns + hidden) * channel + small * weights.base_bits) / 8
