@@ -35,42 +35,36 @@ class StepLog:
             self._finish()
         self._members = [request for request in self._scheduler.running if request.in_group]
 
-    def scheduled(self, number: int, step: Step, now: Tick, waiting: int) -> None:
+    def scheduled(self, number: int, step: Step, now: Tick, start: Tick, end: Tick, waiting: int) -> None:
         """Open the line of a step."""
         absent = set(step.interrupted)
         batch = {request: 1 for request in self._members if request not in absent}
         batch.update(step.chunks)
         order = [request for request in self._scheduler.running if request in batch]
-        line = self._open_line(number, step, now, [r.id for r in order], [batch[r] for r in order])
+        line: Line = {"step": number, "t_us": self._to_us(now), "dt_us": self._to_us(end - start)}
+        self._add_batch(line, [request.id for request in order], [batch[request] for request in order])
         line["waiting"] = waiting
         if step.admitted:
             line["admitted"] = [[request.id, hit, int(resumes)] for request, hit, resumes in step.admitted]
         if step.preempted:
             line["preempted"] = [request.id for request in step.preempted]
-        self._add_state(line, step)
+        self._add_state(line, step, start)
 
-    def _open_line(self, number: int, step: Step, now: Tick, ids: list[int], tokens: list[int]) -> Line:
-        line: Line = {"step": number, "t_us": self._to_us(now), "dt_us": self._to_us(step.end - step.start)}
+    def _add_batch(self, line: Line, ids: list[int], tokens: list[int]) -> None:
         if ids:
             line["ids"] = ids
         if any(count != 1 for count in tokens):
             line["ntok"] = tokens
         line["running"] = len(self._scheduler.running)
-        return line
 
-    def _add_state(self, line: Line, step: Step) -> None:
+    def _add_state(self, line: Line, step: Step, start: Tick) -> None:
         config, pool = self._scheduler.config, self._scheduler.pool
         line["free_blocks"] = pool.free
         if config.enable_prefix_caching:
             line["cached_blocks"] = pool.cached
         if config.async_scheduling:
-            line["exec_start_us"] = self._to_us(step.start)
+            line["exec_start_us"] = self._to_us(start)
         self._open.append((line, [r.id for r in step.first], [r.id for r in step.finishing]))
-
-    def close(self) -> None:
-        """Finish the oldest open line, after its step's output has been taken in."""
-        if self._open:
-            self._finish()
 
     def _finish(self) -> None:
         line, first, finished = self._open.popleft()

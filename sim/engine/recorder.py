@@ -72,7 +72,7 @@ class Recorder:
         """Add the gap of a token that did not follow its predecessor by one step."""
         self.gaps_s.append(ticks * self.tick_s)
 
-    def step(self, replica: Replica, step: Step) -> None:
+    def step(self, replica: Replica, step: Step, start: Tick, end: Tick) -> None:
         """Add the row of a single step, just scheduled."""
         scheduler, shape = replica.scheduler, step.shape
         used = scheduler.pool.usable_blocks - scheduler.pool.free
@@ -81,9 +81,9 @@ class Recorder:
             (
                 replica.index,
                 replica.steps,
-                step.start * self.tick_s,
+                start * self.tick_s,
                 1,
-                (step.end - step.start) * self.tick_s,
+                (end - start) * self.tick_s,
                 0.0,
                 shape.decode_seqs,
                 shape.decode_context,

@@ -14,7 +14,7 @@ from sim.engine.log import StepLog
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request, Tick
 from sim.engine.scheduler import VllmScheduler
-from sim.engine.step import Step
+from sim.engine.step import InFlight, Step
 
 MANY = 1 << 40
 
@@ -59,7 +59,7 @@ class Replica:
         self._log = log
         self._scripted = scripted if scripted is not None else deque()
         self._depth = scheduler.config.pipeline_depth
-        self._in_flight: deque[Step] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._last_end: Tick = 0
         self._jump: Jump | None = None
         self._alarm: simpy.Event | None = None
@@ -121,18 +121,21 @@ class Replica:
         for request in step.interrupted:
             request.last_token = self._last_end
         now = self.env.now
-        step.start = max(now, self._last_end)
-        step.end = step.start + self.timer.step(step.shape)
+        start = max(now, self._last_end)
+        end = start + self.timer.step(step.shape)
         for request, _, _ in step.admitted:
             if request.admitted < 0:
                 request.admitted = now
         for request in step.first:
-            request.first_token = step.end
+            request.first_token = end
         for request in step.late:
-            self.recorder.gap(step.end - request.last_token)
-        self.recorder.step(self, step)
+            self.recorder.gap(end - request.last_token)
+        self.recorder.step(self, step, start, end)
         self._watch(step)
-        self._launch(step, now)
+        if self._log:
+            self._log.scheduled(self.steps, step, now, start, end, len(self.scheduler.waiting))
+        self.steps += 1
+        self._launch(InFlight(start, end, step.finishing))
 
     def _watch(self, step: Step) -> None:
         """Raise if requests preempt each other in a circle: no token comes out although the engine works."""
@@ -143,12 +146,9 @@ class Replica:
             if self._futile > 1000 + 4 * self.scheduler.config.max_num_seqs:
                 raise self._stalled(f"{self._futile} preemptions in a row without a token")
 
-    def _launch(self, step: Step, now: Tick) -> None:
+    def _launch(self, step: InFlight) -> None:
         for request in step.finishing:
             request.finish = step.end
-        if self._log:
-            self._log.scheduled(self.steps, step, now, len(self.scheduler.waiting))
-        self.steps += 1
         self._last_end = step.end
         self._in_flight.append(step)
 
@@ -158,7 +158,7 @@ class Replica:
         if step.end > self.env.now:
             yield self._sleep_until(step.end)
         self._in_flight.popleft()
-        self.scheduler.complete(step)
+        self.scheduler.complete(step.finishing)
         if self._log:
             self._log.before(len(self._in_flight))
         for request in step.finishing:
@@ -197,16 +197,15 @@ class Replica:
         jump = self._plan(ahead)
         if self.scheduler.draining:  # their output comes in before the step after next is scheduled
             jump.steps = 1
-            self._in_flight.append(self._settle(jump))
+            self._launch(self._settle(jump))
             return
         if jump.wake > self.env.now:
             self._jump = jump
             yield self._sleep_until(jump.wake)
             self._jump = None
         if jump.steps:
-            last = self._settle(jump)
             self._in_flight.clear()
-            self._in_flight.append(last)
+            self._launch(self._settle(jump))
 
     def _plan(self, ahead: int) -> Jump:
         group, now = self.scheduler.group, self.env.now
@@ -223,29 +222,27 @@ class Replica:
             waiting=len(self.scheduler.waiting),
         )
 
-    def _settle(self, jump: Jump) -> Step:
-        """Account for the steps of a jump that were done; return the last of them, which is still in flight."""
+    def _settle(self, jump: Jump) -> InFlight:
+        """Account for the steps of a jump that were done; return the last of them, whose output is yet to come in."""
+        steps = jump.steps
         row = self.recorder.open_run(self, jump)
         if self._log:
-            last = self._settle_one_by_one(jump, self._log)
+            finishing = self._settle_one_by_one(jump, self._log)
         else:
-            finishing = self.scheduler.extend(jump.steps)
-            last = Step(finishing=finishing, start=jump.end(jump.steps - 1), end=jump.end(jump.steps))
-            self.steps += jump.steps
+            finishing = self.scheduler.extend(steps)
+            self.steps += steps
         self.recorder.close_run(self, row)
-        for request in last.finishing:
-            request.finish = last.end
-        self._last_end = last.end
-        return last
+        return InFlight(jump.end(steps - 1), jump.end(steps), finishing)
 
-    def _settle_one_by_one(self, jump: Jump, log: StepLog) -> Step:
-        last = Step()
+    def _settle_one_by_one(self, jump: Jump, log: StepLog) -> list[Request]:
+        finishing: list[Request] = []
         for i in range(1, jump.steps + 1):
             log.before(self._depth - 1)
-            last = Step(finishing=self.scheduler.extend(1), start=jump.end(i - 1), end=jump.end(i))
-            log.scheduled(self.steps, last, jump.scheduled(i), jump.waiting_at(i))
+            finishing = self.scheduler.extend(1)
+            step = Step(finishing=finishing)
+            log.scheduled(self.steps, step, jump.scheduled(i), jump.end(i - 1), jump.end(i), jump.waiting_at(i))
             self.steps += 1
-        return last
+        return finishing
 
     # -- sleeping -----------------------------------------------------------------------------------------------------
 

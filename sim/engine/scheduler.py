@@ -78,9 +78,9 @@ class VllmScheduler:
         self._describe(step)
         return step
 
-    def complete(self, step: Step) -> None:
-        """Take in the step's output: requests that got their last token leave, in running order."""
-        for request in step.finishing:
+    def complete(self, finishing: list[Request]) -> None:
+        """Take in a step's output: requests that got their last token leave, in running order."""
+        for request in finishing:
             self.draining.remove(request)
             if request in self.running:
                 del self.running[request]
@@ -89,7 +89,7 @@ class VllmScheduler:
                 self.pool.release(request, self._blocks(request.computed), full)
             else:
                 self.waiting.remove(request)  # preempted while its last token was in flight
-        if step.finishing:
+        if finishing:
             self.blocked = not self.waiting
 
     def extend(self, steps: int) -> list[Request]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sim.cost.shape import StepShape
 from sim.engine.request import Request, Tick
@@ -20,7 +21,6 @@ class Step:
         late: requests that sample a token, but did not in the step before (preempted or starved): their gap is longer.
         interrupted: requests that would have sampled and do not: their next token will be late.
         finishing: requests whose last token this step samples.
-        start, end: ticks at which the step runs, set by the replica.
     """
 
     shape: StepShape = field(default_factory=StepShape)
@@ -32,10 +32,16 @@ class Step:
     late: list[Request] = field(default_factory=list)
     interrupted: list[Request] = field(default_factory=list)
     finishing: list[Request] = field(default_factory=list)
-    start: Tick = 0
-    end: Tick = 0
 
     @property
     def gaps(self) -> int:
         """Tokens whose gap to the token before is exactly this step's duration."""
         return self.shape.sampled_seqs - len(self.first) - len(self.late)
+
+
+class InFlight(NamedTuple):
+    """A step that runs: when, and whose last token it samples."""
+
+    start: Tick
+    end: Tick
+    finishing: list[Request]
