@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,14 @@ from sim.workload import PrefixSpans
 TICK_S = 1e-6
 
 
-def run_fleet(document: Line, *, jump: bool, window: int | None = None, spans: bool = False) -> Fleet:
+def run_fleet(
+    document: Line,
+    *,
+    jump: bool,
+    window: int | None = None,
+    spans: bool = False,
+    watch: Callable[[Fleet], None] | None = None,
+) -> Fleet:
     """Run the engine.
 
     Args:
@@ -27,6 +35,7 @@ def run_fleet(document: Line, *, jump: bool, window: int | None = None, spans: b
         jump: time by change, or one event a step.
         window: sliding window of the model, tokens.
         spans: give the shared text as the workload generators do, instead of one id a block.
+        watch: called once for each step, between steps.
     """
     config = {key: value for key, value in {**DEFAULTS, **document["config"]}.items() if "spec" not in key}
     config["scheduling_policy"] = config.pop("policy")
@@ -35,7 +44,8 @@ def run_fleet(document: Line, *, jump: bool, window: int | None = None, spans: b
     workload = workload_of(document["requests"], config["block_size"])
     if spans:
         workload = replace(workload, prefixes=spans_of(document["requests"]))
-    fleet = Fleet(workload, [EngineConfig(**config)], timer, RoundRobin(), tick_s=TICK_S, jump=jump)
+    on_line = (lambda line: watch(fleet)) if watch else None
+    fleet = Fleet(workload, [EngineConfig(**config)], timer, RoundRobin(), tick_s=TICK_S, jump=jump, on_line=on_line)
     fleet.run()
     return fleet
 
