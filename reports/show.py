@@ -45,12 +45,15 @@ def print_catalogue(kind: str, name: str | None, as_json: bool, console: Console
             )
         )
     else:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in catalogue.header:
-            table.add_column(column, overflow="fold", no_wrap=column == "name")
-        for each in catalogue.names():
-            table.add_row(*catalogue.row(each))
-        console.print(table)
+        _print_columns([catalogue.header, *map(catalogue.row, catalogue.names())], console)
+
+
+def _print_columns(rows: list[Row], console: Console) -> None:
+    """Aligned columns; a line too long for the terminal wraps there, no word is cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for index, row in enumerate(rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        console.print(Text(line, style="bold" if index == 0 else ""), soft_wrap=True)
 
 
 def _kinds() -> dict[str, _Catalogue]:
