@@ -77,10 +77,9 @@ class _Spread(StrictModel):
 
     @property
     def std_tokens(self) -> float:
-        """Standard deviation before the cut, tokens."""
-        if self.std is not None:
-            return self.std
-        return (self.cv or 0.0) * self.mean
+        """Standard deviation before the cut, tokens; 0 where whole tokens cannot show it."""
+        std = self.std if self.std is not None else (self.cv or 0.0) * self.mean
+        return std if std > 1e-9 else 0.0
 
 
 class NormalLength(_Spread):

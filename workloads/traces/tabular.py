@@ -94,7 +94,7 @@ def read_rows(rows: Iterator[tuple[int, Record, Keys]], layout: Layout, table: T
         if output_tokens == 0 and layout.drops_unanswered:
             unanswered += 1
             continue
-        extras: dict[str, Any] = {role: _optional(record, keys[role]) for role in _ROLES if role in keys}
+        extras: dict[str, Any] = {role: _unless_nan(_optional(record, keys[role])) for role in _ROLES if role in keys}
         _add_arrival(table, _optional(record, keys["arrival"]) if "arrival" in keys else None, extras, clock, where)
         table.add(line, prompt_tokens, output_tokens)
         if extras:
@@ -112,7 +112,7 @@ def _add_arrival(table: TraceTable, value: Any, extras: dict[str, Any], clock: C
         return
     if (value is None and not follows) or len(table.arrival_s) != len(table.line):
         raise InputError(where, "some requests have an arrival time and some have none", "give all of them one")
-    table.arrival_s.append(math.nan if value is None else clock(value, where))
+    table.arrival_s.append(math.nan if follows and _unless_nan(value) is None else clock(value, where))
 
 
 def _add_extras(table: TraceTable, extras: dict[str, Any], layout: Layout, spec: TraceSpec, where: str) -> None:
@@ -154,7 +154,9 @@ def _id_list(value: Any, where: str) -> list[Any]:
         return []
     if isinstance(value, list):
         return value
-    text = str(value).strip()
+    if not isinstance(value, str):
+        raise InputError(where, f"hash_ids is not a list: {str(value)[:60]}")
+    text = value.strip()
     if text.startswith("["):
         try:
             ids = json.loads(text)
@@ -175,7 +177,7 @@ def _fields(text: str, where: str) -> list[str]:
     if '"' not in text:
         return text.split(",")
     try:
-        return next(csv.reader([text], strict=True))
+        return next(csv.reader([text], strict=True, skipinitialspace=True))
     except csv.Error as error:
         raise InputError(where, f"malformed CSV: {error}", "check the quotes") from None
 
@@ -188,7 +190,11 @@ def _get(record: Record, key: Any, where: str) -> Any:
 
 
 def _optional(record: Record, key: Any) -> Any:
-    """The value there, None where it is empty, missing or NaN."""
+    """The value there, None where it is empty or missing."""
     value = record.get(key) if isinstance(record, dict) else record[key]
-    empty = not value.strip() if isinstance(value, str) else value != value
-    return None if empty else value
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _unless_nan(value: Any) -> Any:
+    """NaN is how tables of numbers write that there is none."""
+    return None if value != value else value
