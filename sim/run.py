@@ -14,10 +14,11 @@ import numpy as np
 from sim.assemble import Parts, assemble
 from sim.cluster.fleet import Fleet
 from sim.cluster.router import ROUTERS
+from sim.cost.work import ModelWork
 from sim.engine.log import Line
 from sim.errors import InputError
 from sim.metrics import summarize
-from sim.result import Result, RunContext
+from sim.result import Result, RunContext, StepWork
 from sim.scenario import Scenario
 from sim.scenario.support import require_supported
 from sim.summary import Calibration, Memory, Simulation
@@ -80,9 +81,23 @@ def _measure(scenario: Scenario, parts: Parts, workload: Workload, fleet: Fleet,
         usd_per_gpu_hour=parts.served.hardware.usd_per_hour,
         reject_reasons=tuple(recorder.reasons),
         notes=workload.notes,
+        work=_work(scenario, parts),
     )
     summary = summarize(context, requests, recorder.steps, gaps_s)
     return Result(summary, context, requests, recorder.steps, gaps_s)
+
+
+def _work(scenario: Scenario, parts: Parts) -> StepWork | None:
+    if scenario.engine.step_time is not None:
+        return None
+    served, gpus = parts.served, scenario.layout.gpus_per_replica
+    work = ModelWork(served.arch, served.weights, served.kv, scenario.layout)
+    return StepWork(
+        flops=work.flops,
+        bytes_moved=work.bytes_moved,
+        peak_flops_per_s=served.hardware.peak_flops(work.dtype) * gpus,
+        peak_bytes_per_s=served.hardware.memory_bandwidth_bytes_per_s * gpus,
+    )
 
 
 def _memory(parts: Parts) -> Memory | None:

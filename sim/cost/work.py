@@ -1,0 +1,111 @@
+"""What the model itself asks of the hardware in a step: the numerators of MFU and MBU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.cost.operators import (
+    _PEAK_DTYPE,
+    Experts,
+    Gemm,
+    Operator,
+    Ranks,
+    kv_heads_of,
+    layer_operators,
+    outer_operators,
+)
+from sim.layout import Layout
+from sim.models.architecture import Architecture, Attention
+from sim.models.kv_format import KvFormat
+from sim.models.quantization import WeightFormat
+
+Floats = NDArray[np.float64]
+Shapes = Mapping[str, NDArray[Any]]
+
+
+class ModelWork:
+    """FLOPs and bytes of steps, all GPUs of an engine together.
+
+    FLOPs are those of matrix products and attention, two for each multiply-add; padding, recomputation by the kernels
+    and element-wise work do not count. Bytes are the weights that a step reads, once, and the keys and values that it
+    attends; activations do not count. Both as in PaLM (arXiv 2204.02311, appendix B) and its counterpart for bandwidth.
+    """
+
+    def __init__(self, arch: Architecture, weights: WeightFormat, kv: KvFormat, layout: Layout) -> None:
+        ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
+        #: precision of the matrix products, as peaks are listed
+        self.dtype = _PEAK_DTYPE.get(weights.compute_dtype, weights.compute_dtype)
+        self._gpus = ranks.tensor * ranks.data
+        self._operators: list[Operator] = [
+            *(operator for run in arch.layers for operator in layer_operators(arch, run, weights, ranks)),
+            *outer_operators(arch, weights, ranks.tensor),
+        ]
+        self._attention = [
+            _attention(run.attention, run.count, ranks.tensor, kv) for run in arch.layers if run.attention
+        ]
+
+    def flops(self, shape: Shapes) -> Floats:
+        """(rows,) operations of one step of each shape; ``shape`` holds the arrays that `StepShape` names."""
+        drivers = _drivers(shape)
+        total = np.zeros(len(drivers["tokens"]))
+        for operator in self._operators:
+            if isinstance(operator, Gemm):
+                per_row = 2.0 * operator.n * operator.k * operator.batch * operator.count
+                total += per_row * drivers[operator.driver]
+            elif isinstance(operator, Experts):
+                rows = (
+                    drivers["tokens"]
+                    * operator.token_share
+                    * operator.top_k
+                    * operator.experts
+                    / operator.total_experts
+                )
+                total += rows * 2.0 * operator.hidden * operator.intermediate * (operator.up_width + 1) * operator.count
+        for windowed, decode_flops, pair_flops, _ in self._attention:
+            suffix = "_windowed" if windowed else ""
+            total += decode_flops * shape[f"decode_context{suffix}"] + pair_flops * shape[f"prefill_pairs{suffix}"]
+        return total * self._gpus
+
+    def bytes_moved(self, shape: Shapes) -> Floats:
+        """(rows,) bytes of one step of each shape."""
+        drivers = _drivers(shape)
+        total = np.zeros(len(drivers["tokens"]))
+        for operator in self._operators:
+            if isinstance(operator, Gemm):
+                weights = operator.n * operator.k * operator.batch * operator.bits / 8 * operator.count
+                total += np.where(drivers[operator.driver] > 0, weights, 0.0)
+            elif isinstance(operator, Experts):
+                missed = (1.0 - operator.top_k / operator.total_experts) ** (drivers["tokens"] * operator.token_share)
+                matrices = operator.hidden * operator.intermediate * (operator.up_width + 1) * operator.bits / 8
+                total += operator.experts * (1.0 - missed) * matrices * operator.count
+        for windowed, _, _, kv_bytes in self._attention:
+            suffix = "_windowed" if windowed else ""
+            total += kv_bytes * (shape[f"decode_context{suffix}"] + shape[f"prefill_context{suffix}"])
+        return total * self._gpus
+
+
+def _drivers(shape: Shapes) -> dict[str, Floats]:
+    return {
+        "tokens": np.asarray(shape["decode_seqs"] + shape["prefill_tokens"], np.float64),
+        "decode_seqs": np.asarray(shape["decode_seqs"], np.float64),
+        "prefill_context": np.asarray(shape["prefill_context"], np.float64),
+        "sampled": np.asarray(shape["sampled_seqs"], np.float64),
+    }
+
+
+def _attention(attention: Attention, count: int, tensor: int, kv: KvFormat) -> tuple[bool, float, float, float]:
+    """Of ``count`` layers on one rank: windowed, FLOPs a decoded key, FLOPs a prefill pair, bytes a key read."""
+    if attention.kind == "linear":
+        return False, 0.0, 0.0, 0.0
+    heads, width = attention.num_heads / tensor, attention.head_dim + attention.v_head_dim
+    pair = 2.0 * heads * width * count
+    if attention.kind == "mla":
+        latent = attention.kv_lora_rank + attention.qk_rope_head_dim
+        absorbed = 2.0 * heads * (latent + attention.kv_lora_rank) * count
+        return False, absorbed, pair, latent * kv.key_bits / 8 * count
+    stored = attention.head_dim * kv.key_bits + attention.v_head_dim * kv.value_bits
+    return attention.window is not None, pair, pair, kv_heads_of(attention, tensor) * stored / 8 * count
