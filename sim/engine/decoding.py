@@ -159,5 +159,6 @@ class DecodeGroup:
             if request.in_group and request.last_group_step == last:
                 self.leave(request)
                 done.append(request)
-        done.sort(key=lambda request: request.rank)  # an entry may be older than the member's last admission
+        if len(done) > 1:
+            done.sort(key=lambda request: request.rank)  # an entry may be older than the member's last admission
         return done

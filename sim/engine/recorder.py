@@ -136,4 +136,4 @@ class Recorder:
     def close_run(self, replica: Replica, row: Row) -> None:
         """Add the row of a run, after the scheduler has moved over it."""
         row[-3] = replica.scheduler.pool.usable_blocks - replica.scheduler.pool.free
-        self.steps.append(tuple(row))
+        self.steps.append(row)

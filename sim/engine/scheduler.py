@@ -94,7 +94,7 @@ class VllmScheduler:
 
     def extend(self, steps: int) -> list[Request]:
         """Repeat the decode-only step ``steps`` times; return the requests whose last token the last one samples."""
-        self._advance_group(steps)
+        self.pool.take(self._move_group(steps))
         return self._end_decodes()
 
     def steps_ahead(self, limit: int) -> int:
@@ -121,7 +121,7 @@ class VllmScheduler:
         left = self.config.max_num_batched_tokens - group.size
         if group.size:
             self._describe_decodes(step)
-            self._advance_group(1)
+            self.pool.take(self._move_group(1))
             step.finishing = self._end_decodes()
         for request, chunk in chunks:
             self.pool.take(self._new_blocks(request, chunk))
@@ -195,10 +195,8 @@ class VllmScheduler:
         shape.decode_context_windowed += group.windowed
         shape.sampled_seqs += group.size
 
-    def _advance_group(self, steps: int) -> None:
-        self.pool.take(self._move_group(steps))
-
     def _move_group(self, steps: int) -> int:
+        """Move all members on; return the blocks that they start, which are still to be taken."""
         started, filled = self.group.advance(steps)
         already_full = self.group.already_full()
         self.pool.fill(started - already_full if self.hash_lag else filled)
