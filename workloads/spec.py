@@ -76,6 +76,7 @@ class TraceSpec(StrictModel):
         format: one of `TRACE_FORMATS`; auto looks at the content.
         rate_scale: divides the gaps between arrivals (2 = twice the rate).
         max_requests: only the first so many.
+        skip_empty: leave out (and count) requests with 0 prompt or output tokens instead of refusing the trace.
         arrivals: replaces the arrival times; required where the trace has lengths only.
         hash_block_size: tokens of a hash block where the file does not say it.
         chars_per_token: how text becomes tokens where a trace holds conversations instead of counts.
@@ -85,6 +86,7 @@ class TraceSpec(StrictModel):
     format: TraceFormat = "auto"
     rate_scale: Rate = 1.0
     max_requests: Count | None = None
+    skip_empty: Annotated[bool, Field(strict=True)] = False
     arrivals: ArrivalsSpec | None = None
     hash_block_size: Tokens | None = None
     chars_per_token: Annotated[float, Field(strict=True, gt=0, le=100)] = 4.0

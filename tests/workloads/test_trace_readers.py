@@ -149,7 +149,14 @@ def test_burstgpt_leaves_out_failed_requests_and_says_so(tmp_path: Path) -> None
     workload = read(tmp_path / "a.csv", BURSTGPT)
     assert workload.arrival_s.tolist() == [0.0, 113.0]
     assert lengths(workload) == [(472, 18), (417, 276)]
-    assert "1 failed requests (no output tokens) were left out." in workload.notes
+    assert "1 requests without tokens (failed, or miscounted by the client) were left out." in workload.notes
+
+
+def test_requests_without_tokens_may_be_left_out(tmp_path: Path) -> None:
+    text = SERVECAST + "3,0,10\n4,10,0\n5,7,8\n"
+    workload = read(tmp_path / "a.csv", text, skip_empty=True)
+    assert lengths(workload)[2:] == [(300, 30), (7, 8)]
+    assert workload.notes == ("2 requests without tokens (failed, or miscounted by the client) were left out.",)
 
 
 def test_vidur_with_times(tmp_path: Path) -> None:

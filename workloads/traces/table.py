@@ -99,7 +99,7 @@ class TraceTable:
 
     def _tokens(self, name: str, column: array[int]) -> Ints:
         tokens: Ints = np.asarray(column)
-        remedy = "drop such requests from the file"
+        remedy = "drop such requests, or set trace.skip_empty: true where they are 0"
         self._refuse((tokens < 1) | (tokens > MAX_TOKENS), name, tokens, remedy, f"must lie in [1, {MAX_TOKENS}]")
         return tokens
 

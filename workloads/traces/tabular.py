@@ -86,13 +86,15 @@ def read_rows(rows: Iterator[tuple[int, Record, Keys]], layout: Layout, table: T
     """Fill ``table`` from ``rows``, up to its limit."""
     clock = layout.clock()
     table.from_first = layout.from_first
-    unanswered = 0
+    left_out = 0
     for line, record, keys in rows:
         where = f"{table.where}:{line}"
         prompt_tokens = whole(_get(record, keys["prompt"], where), layout.prompt[0], where)
         output_tokens = whole(_get(record, keys["output"], where), layout.output[0], where)
-        if output_tokens == 0 and layout.drops_unanswered:
-            unanswered += 1
+        if (output_tokens == 0 and layout.drops_unanswered) or (
+            spec.skip_empty and 0 in (prompt_tokens, output_tokens)
+        ):
+            left_out += 1
             continue
         extras: dict[str, Any] = {role: _unless_nan(_optional(record, keys[role])) for role in _ROLES if role in keys}
         _add_arrival(table, _optional(record, keys["arrival"]) if "arrival" in keys else None, extras, clock, where)
@@ -101,8 +103,8 @@ def read_rows(rows: Iterator[tuple[int, Record, Keys]], layout: Layout, table: T
             _add_extras(table, extras, layout, spec, where)
         if table.full:
             break
-    if unanswered:
-        table.notes.append(f"{unanswered} failed requests (no output tokens) were left out.")
+    if left_out:
+        table.notes.append(f"{left_out} requests without tokens (failed, or miscounted by the client) were left out.")
 
 
 def _add_arrival(table: TraceTable, value: Any, extras: dict[str, Any], clock: Clock, where: str) -> None:
