@@ -1,0 +1,153 @@
+"""The device under test: what torch calls it, what it is, and which software measures it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from calibration.bench.timing import Call, Clock, HostClock
+from sim.errors import InputError, nearest
+
+Kind = Literal["cpu", "cuda"]
+KINDS: Final = ("cpu", "cuda")
+_FALLBACK_CACHE_BYTES: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device, open.
+
+    Attributes:
+        torch: the module, imported.
+        kind: ``cpu`` or ``cuda``.
+        name: of the product.
+        clock: how its calls are timed.
+        cache_bytes: of its last-level cache; inputs rotate through more than that.
+        memory_bytes: that a benchmark may use.
+        facts: versions and properties, for the table's metadata.
+    """
+
+    torch: Any
+    kind: Kind
+    name: str
+    clock: Clock
+    cache_bytes: int
+    memory_bytes: int
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """For torch's ``device=``."""
+        return self.kind
+
+    def supports_fp8(self) -> bool:
+        """Whether it multiplies fp8 matrices (compute capability 8.9 and later)."""
+        return self.kind == "cuda" and self.torch.cuda.get_device_capability() >= (8, 9)
+
+
+def require_torch() -> Any:
+    """The torch module. Raises `InputError` naming the extra where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise InputError("torch", "is not installed", "pip install 'servecast[calibrate]'") from None
+    return torch
+
+
+def open_device(kind: str, threads: int | None = None) -> Device:
+    """Open a device for measuring.
+
+    Args:
+        kind: ``cpu`` or ``cuda`` (the current CUDA device).
+        threads: for the CPU; None = as torch chooses.
+
+    Raises:
+        InputError: no torch, an unknown kind, or no CUDA device.
+    """
+    if kind not in KINDS:
+        raise InputError("--device", f"unknown device {kind!r}", nearest(kind, KINDS))
+    torch = require_torch()
+    if kind == "cuda":
+        return _cuda(torch)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return _cpu(torch)
+
+
+def _cpu(torch: Any) -> Device:
+    cache = _last_level_cache_bytes()
+    facts = {
+        **_software(torch),
+        "threads": str(torch.get_num_threads()),
+        "cores": str(os.cpu_count()),
+        "cache_bytes": str(cache),
+        "capability": str(torch.backends.cpu.get_cpu_capability()),
+    }
+    return Device(torch, "cpu", _cpu_name(), HostClock(), cache, _free_bytes() // 4, facts)
+
+
+def _cuda(torch: Any) -> Device:
+    if not torch.cuda.is_available():
+        raise InputError("--device", "torch sees no CUDA device", "run on a machine with one, or use --device cpu")
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    facts = {
+        **_software(torch),
+        "cuda": str(torch.version.cuda),
+        "memory_bytes": str(properties.total_memory),
+        "multiprocessors": str(properties.multi_processor_count),
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "cache_bytes": str(properties.L2_cache_size),
+    }
+    free = int(torch.cuda.mem_get_info()[0])
+    return Device(torch, "cuda", properties.name, CudaClock(torch), properties.L2_cache_size, free // 2, facts)
+
+
+class CudaClock:
+    """Times on the GPU's own clock, with events."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def seconds(self, call: Call, calls: int) -> float:
+        """Time between two events around the calls."""
+        begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            call()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e-3
+
+
+def _software(torch: Any) -> dict[str, str]:
+    return {"torch": str(torch.__version__), "python": platform.python_version(), "platform": platform.platform()}
+
+
+def _cpu_name() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def _last_level_cache_bytes() -> int:
+    """Largest cache of the first core."""
+    sizes = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = file.read_text().strip()
+        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
+        sizes.append(int(text.rstrip("KM")) * unit)
+    return max(sizes, default=_FALLBACK_CACHE_BYTES)
+
+
+def _free_bytes() -> int:
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return int(found.group(1)) << 10 if found else 4 << 30
