@@ -57,6 +57,14 @@ Overrides = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the workload; the scenario's where not given.")]
+OutputFolder = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Write summary, records, plots and timeline there.")
+]
+StepLog = Annotated[
+    Path | None, typer.Option("--steps", metavar="FILE", help="Write a line of JSON for every engine step.")
+]
+Exact = Annotated[bool, typer.Option("--exact", help="One event a step instead of jumps; same result, slower.")]
 
 
 def _version(asked: bool) -> None:
@@ -80,17 +88,11 @@ def _root(
 def simulate(
     scenario: ScenarioFile,
     overrides: Overrides = [],  # noqa: B006 (Typer copies it)
-    seed: Annotated[int | None, typer.Option(help="Seed of the workload; the scenario's where not given.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write summary, records, plots and timeline there.")
-    ] = None,
+    seed: Seed = None,
+    out: OutputFolder = None,
     as_json: AsJson = False,
-    steps: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a line of JSON for every engine step.")
-    ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="One event a step instead of jumps; same result, slower.")
-    ] = False,
+    steps: StepLog = None,
+    exact: Exact = False,
 ) -> None:
     """Run one scenario and report what its users would see.
 

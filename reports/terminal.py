@@ -30,7 +30,8 @@ def print_summary(
     """Print headline, latencies with the promise, and one line each for what else matters."""
     console = console or Console(highlight=False, soft_wrap=False)
     console.print(_headline(summary, scenario))
-    console.print(Padding(_latency_table(summary, console.width >= 100), (1, 0, 1, 0)))
+    if summary.requests.completed:
+        console.print(Padding(_latency_table(summary, console.width >= 100), (1, 0, 1, 0)))
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
@@ -82,48 +83,59 @@ def _promises(summary: Summary, scenario: Scenario) -> Iterator[Text]:
         value = getattr(getattr(summary, f"{metric}_s"), statistic)
         word, style = _VERDICT[summary.slo.met.get(key)]
         name = metric.upper()
-        yield Text.assemble(f"{name} {statistic} <= {seconds(bound_s)}: ", (word, style), f" ({seconds(value)})")
+        measured = "" if value is None else f" ({seconds(value)})"
+        yield Text.assemble(f"{name} {statistic} <= {seconds(bound_s)}: ", (word, style), measured)
 
 
 _VERDICT = {True: ("met", "green"), False: ("MISSED", "bold red"), None: ("not measured", "yellow")}
 
 
 def _facts(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
-    flow, kv, use, load = summary.throughput, summary.kv, summary.utilization, summary.load
+    """A line each for what was measured."""
+    if summary.requests.completed:
+        yield from _service(summary, scenario)
+    yield "KV cache", _cache(summary)
+    if summary.load.arrivals_per_s is not None:
+        yield "arrivals", f"{number(summary.load.arrivals_per_s)} requests/s"
+    if summary.cost.usd_per_hour is not None:
+        yield "cost", _cost(summary)
+    given = scenario.engine.step_time is not None
+    yield "step times", "given by the scenario" if given else _calibration(summary)
+
+
+def _service(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
+    flow, use, slo = summary.throughput, summary.utilization, summary.slo
     yield (
         "throughput",
         f"{number(flow.requests_per_s)} requests/s; tokens/s: {number(flow.input_tokens_per_s)} in, "
         f"{number(flow.output_tokens_per_s)} out ({number(flow.output_tokens_per_s_per_gpu)} a GPU)",
     )
-    if summary.slo.attainment is not None:
-        yield (
-            "goodput",
-            f"{number(summary.slo.goodput_requests_per_s)} requests/s; {percent(summary.slo.attainment)} of requests "
-            "within every bound",
-        )
+    if slo.attainment is not None:
+        good = f"{number(slo.goodput_requests_per_s)} requests/s"
+        yield "goodput", f"{good}; {percent(slo.attainment)} of requests within every bound"
+    batch = f"busy {percent(use.busy_fraction)}; batch {number(use.mean_batch_size)} of {scenario.engine.max_num_seqs}"
+    work = f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else ""
+    yield "engine", batch + work
+
+
+def _cache(summary: Summary) -> str:
+    kv = summary.kv
+    size = f"{number(kv.num_gpu_blocks)} blocks = {number(kv.capacity_tokens)} tokens"
+    if summary.memory.kv_bytes:
+        size += f" ({gib(summary.memory.kv_bytes)} a GPU)"
+    if kv.mean_utilization is None:
+        return size
     hits = f"; prefix hits {percent(kv.prefix_hit_rate)}" if kv.prefix_hit_rate else ""
-    yield (
-        "KV cache",
-        f"{number(kv.num_gpu_blocks)} blocks = {number(kv.capacity_tokens)} tokens"
-        f"{f' ({gib(summary.memory.kv_bytes)} a GPU)' if summary.memory.kv_bytes else ''}; "
-        f"use {percent(kv.mean_utilization)} mean, {percent(kv.peak_utilization)} peak{hits}",
-    )
-    yield (
-        "engine",
-        f"busy {percent(use.busy_fraction)}; batch {number(use.mean_batch_size)} of {scenario.engine.max_num_seqs}"
-        + (f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else ""),
-    )
-    if load.arrivals_per_s is not None:
-        yield "arrivals", f"{number(load.arrivals_per_s)} requests/s"
-    if summary.cost.usd_per_hour is not None:
-        yield (
-            "cost",
-            f"{usd(summary.cost.usd_per_hour)}/h for {count(summary.cost.gpus, 'GPU')}; a million tokens: "
-            f"{usd(summary.cost.usd_per_million_output_tokens)} output, "
-            f"{usd(summary.cost.usd_per_million_total_tokens)} in all",
-        )
-    given = scenario.engine.step_time is not None
-    yield "step times", "given by the scenario" if given else _calibration(summary)
+    return f"{size}; use {percent(kv.mean_utilization)} mean, {percent(kv.peak_utilization)} peak{hits}"
+
+
+def _cost(summary: Summary) -> str:
+    cost = summary.cost
+    hourly = f"{usd(cost.usd_per_hour)}/h for {count(cost.gpus, 'GPU')}"
+    if cost.usd_per_million_total_tokens is None:
+        return hourly
+    output, total = usd(cost.usd_per_million_output_tokens), usd(cost.usd_per_million_total_tokens)
+    return f"{hourly}; a million tokens: {output} output, {total} in all"
 
 
 def _calibration(summary: Summary) -> str:

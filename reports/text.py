@@ -39,11 +39,13 @@ def number(value: float | None) -> str:
 def percent(value: float | None) -> str:
     """A share of one.
 
-    >>> percent(0.12345), percent(0.0004), percent(1.0), percent(0.9996), percent(None)
-    ('12.3 %', '0.04 %', '100 %', '99.96 %', '-')
+    >>> percent(0.12345), percent(0.0004), percent(1.0), percent(0.9996), percent(0.00001), percent(None)
+    ('12.3 %', '0.04 %', '100 %', '99.96 %', '<0.01 %', '-')
     """
     if value is None:
         return NONE
+    if 0 < value < 1e-4:
+        return "<0.01 %"
     if 0.9995 <= value < 1:
         return f"{int(value * 1e4) / 100:g} %"  # never round up to all
     return f"{_digits(value * 100)} %"

@@ -36,15 +36,16 @@ def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_
     done = rows["status"] == STATUS.index("completed")
     latencies = {name: values[done] for name, values in request_latencies(rows).items()}
     duration_s = _duration_s(rows, done)
-    throughput = _throughput(rows, done, duration_s, context.scenario.layout.gpus)
+    scenario = context.scenario
+    throughput = _throughput(rows, done, duration_s, scenario.layout.gpus)
     load, overload_note = load_of(rows, runs, context)
     statistics = {name: latency(values) for name, values in latencies.items()}
     statistics["itl_s"] = inter_token_latency(runs, irregular_gaps_s)
     return Summary(
         servecast_version=sim.__version__,
-        name=context.scenario.name,
-        scenario_hash=context.scenario.scenario_hash,
-        seed=context.scenario.seed,
+        name=scenario.name,
+        scenario_hash=scenario.scenario_hash,
+        seed=scenario.seed,
         requests=_requests(rows, context.reject_reasons),
         duration_s=duration_s,
         ttft_s=statistics["ttft_s"],
@@ -56,7 +57,7 @@ def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_
         kv=_kv(rows, runs, context),
         memory=context.memory or Memory(),
         utilization=step_utilization(runs, context, duration_s),
-        slo=_slo(context.scenario.slo, statistics, latencies, duration_s, len(done)),
+        slo=_slo(scenario.slo, statistics, latencies, duration_s, len(done)),
         cost=_cost(context, throughput),
         load=load,
         calibration=context.calibration,

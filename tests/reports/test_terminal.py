@@ -43,6 +43,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(len, printed(width).splitlines())) <= width
 
 
+def test_a_run_that_served_nothing_shows_no_empty_figures() -> None:
+    shown = printed(count=2)
+    assert "2 requests rejected" in shown
+    assert " - " not in shown
+    assert "TTFT  " not in shown
+
+
 def test_markup_in_a_name_is_text() -> None:
     assert "[red]a[/]" in printed(name="[red]a[/]")
 
