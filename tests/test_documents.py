@@ -48,7 +48,7 @@ def test_the_scenario_page_has_every_key_and_its_default() -> None:
         assert f"`{key}`" in page, key
     defaults = EngineSpec.parse({})
     for key, shown in re.findall(
-        r"^\| `(\w+)` \| ([\w.]+) \|", page.split("## engine")[1].split("## workload")[0], re.M
+        r"^\| `(\w+)` \| ([\w.]+) \|", page.split("## engine")[1].split("## cluster")[0], re.M
     ):
         value = getattr(defaults, key)
         assert str(yaml.safe_load(shown)) == str(getattr(value, "key", value)), key
