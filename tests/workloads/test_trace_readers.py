@@ -273,12 +273,15 @@ def test_whole_numbers_may_be_written_with_a_point(tmp_path: Path) -> None:
 
 
 def test_rate_scale_divides_the_gaps(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.csv", SERVECAST, rate_scale=2.0).arrival_s.tolist() == [0.25, 0.375, 1.0]
+    workload = read(tmp_path / "a.csv", SERVECAST, rate_scale=2.0)
+    assert workload.arrival_s.tolist() == [0.25, 0.375, 1.0]
+    assert workload.notes == ("Gaps between the trace's arrivals are divided by 2.",)
 
 
 def test_max_requests_reads_no_further(tmp_path: Path) -> None:
     workload = read(tmp_path / "a.csv", SERVECAST + "this line is never read", max_requests=2)
     assert lengths(workload) == [(100, 10), (200, 20)]
+    assert workload.notes == ("Only the first 2 requests of the trace.",)
 
 
 def test_new_arrivals_keep_lengths_and_sharing(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ def read_trace(spec: TraceSpec, base_dir: Path | None = None) -> Workload:
         layout = _TABULAR[name]
         read = tabular.read_parquet if file.parquet else tabular.read_json if start in ("[", "{") else tabular.read_csv
         tabular.read_rows(read(file, layout, table), layout, table, spec)
+    if spec.max_requests is not None and table.full:
+        table.notes.append(f"Only the first {spec.max_requests} requests of the trace.")
+    if spec.rate_scale != 1.0:
+        table.notes.append(f"Gaps between the trace's arrivals are divided by {spec.rate_scale:g}.")
     workload = table.workload(spec.rate_scale)
     return workload if prefixes is None else dataclasses.replace(workload, prefixes=prefixes)
 
