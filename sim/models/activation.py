@@ -44,7 +44,8 @@ def activation_bytes(arch: Architecture, layout: Layout, batch: Batch, rules: En
         return forward
     rows = min(batch.max_num_seqs, tokens)
     per_logit = rules.bytes_per_logit if rows >= 128 else rules.bytes_per_logit_few
-    held = rules.hidden_copies * tokens * arch.hidden_size * _BYTES
+    # Beside the whole batch: the rows that are sampled, and the random ones profiled in their place.
+    held = (rules.hidden_copies * tokens + 2 * rows) * arch.hidden_size * _BYTES
     if rules.keeps_moe_workspace:
         held += max(_moe_workspace_bytes(arch, run.mlp, layout, batch) for run in arch.layers)
     return max(forward, held + rows * arch.vocab_size * per_logit)

@@ -19,6 +19,39 @@ _MAX_GRAPH_TOKENS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
+class Charges:
+    """Bytes that one GPU spends beside weights and KV blocks, as far as the engine charges them to its share.
+
+    Attributes:
+        activation_bytes: peak of the profiling pass.
+        graph_bytes: estimate for CUDA graphs.
+        context_bytes: CUDA context.
+        communicator_bytes: NCCL channels and all-reduce buffers.
+        runtime_bytes: kernels and handles.
+        residual_bytes: full-precision windows of a quantised cache, one a sequence slot.
+    """
+
+    activation_bytes: int = 0
+    graph_bytes: int = 0
+    context_bytes: int = 0
+    communicator_bytes: int = 0
+    runtime_bytes: int = 0
+    residual_bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return (
+            self.activation_bytes
+            + self.graph_bytes
+            + self.context_bytes
+            + self.communicator_bytes
+            + self.runtime_bytes
+            + self.residual_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryBudget:
     """Where the bytes of the binding GPU go. All bytes are of one GPU unless said otherwise.
 
@@ -26,9 +59,7 @@ class MemoryBudget:
         total_bytes: what the driver reports.
         usable_bytes: the share the engine may use.
         weights_bytes: by component, rotary tables included.
-        activation_bytes: peak of the profiling pass.
-        graph_bytes, context_bytes, communicator_bytes, runtime_bytes: what `overhead_bytes` is made of.
-        residual_bytes: full-precision windows of a quantised cache, one a sequence slot.
+        charges: everything else that is taken before the blocks.
         kv_bytes: left for blocks.
         caches: the cache of each kind of layer on this rank.
         pool: how those layers share blocks.
@@ -46,12 +77,7 @@ class MemoryBudget:
     total_bytes: int
     usable_bytes: int
     weights: dict[str, int]
-    activation_bytes: int
-    graph_bytes: int
-    context_bytes: int
-    communicator_bytes: int
-    runtime_bytes: int
-    residual_bytes: int
+    charges: Charges
     kv_bytes: int
     caches: tuple[LayerCache, ...]
     pool: KvPool
@@ -72,11 +98,14 @@ class MemoryBudget:
         return sum(self.weights.values())
 
     @property
+    def activation_bytes(self) -> int:
+        """Peak of the profiling pass."""
+        return self.charges.activation_bytes
+
+    @property
     def overhead_bytes(self) -> int:
         """CUDA graphs, context, communicators, kernels and handles, residual windows."""
-        return (
-            self.graph_bytes + self.context_bytes + self.communicator_bytes + self.runtime_bytes + self.residual_bytes
-        )
+        return self.charges.total - self.charges.activation_bytes
 
     @property
     def capacity_tokens(self) -> int:
@@ -124,19 +153,12 @@ def budget_of(question: Question, layout: Layout) -> MemoryBudget:
 
 def _rank(question: Question, layout: Layout, stage: Stage) -> MemoryBudget:
     arch, batch, rules = question.arch, question.batch, question.rules
-    weights = weight_bytes(arch, layout, question.weights, stage)
+    weights = weight_bytes(arch, layout, question.weights, stage, rules)
     caches = layer_caches(arch, stage.runs, question.kv, layout.tensor_parallel_size)
-    pool = pool_of(caches, batch.block_size)
-    activation = activation_bytes(arch, layout, batch, rules, stage.last) if rules.profiles else 0
-    graphs = _graph_bytes(arch, layout, batch) if rules.counts_graphs else 0
-    context = CONTEXT_BYTES if rules.counts_context else 0
-    eager, lazy = communicator_bytes(layout, question.links)
-    charged_eager = eager if rules.counts_eager_communicator else 0
-    residual = _residual_bytes(caches, batch.max_num_seqs)
-    before = context + charged_eager
-    fixed = sum(weights.values()) + activation + graphs + RUNTIME_BYTES + lazy + residual
-    usable, outside = _usable_bytes(question, before, fixed)
-    kv_bytes = usable - fixed - (0 if outside else before)
+    pool = pool_of(caches, batch.block_size, rules.blocks_per_state)
+    charges = _charges(question, layout, stage, caches)
+    usable = _usable_bytes(question, layout, sum(weights.values()) + charges.total)
+    kv_bytes = usable - sum(weights.values()) - charges.total
     blocks = max(0, kv_bytes // pool.block_bytes)
     if question.override is not None:
         blocks, kv_bytes = question.override, question.override * pool.block_bytes
@@ -147,12 +169,7 @@ def _rank(question: Question, layout: Layout, stage: Stage) -> MemoryBudget:
         total_bytes=question.memory_bytes,
         usable_bytes=usable,
         weights=weights,
-        activation_bytes=activation,
-        graph_bytes=graphs,
-        context_bytes=0 if outside else context,
-        communicator_bytes=lazy + (0 if outside else charged_eager),
-        runtime_bytes=RUNTIME_BYTES,
-        residual_bytes=residual,
+        charges=charges,
         kv_bytes=kv_bytes,
         caches=caches,
         pool=pool,
@@ -169,14 +186,31 @@ def _rank(question: Question, layout: Layout, stage: Stage) -> MemoryBudget:
     )
 
 
-def _usable_bytes(question: Question, before: int, fixed: int) -> tuple[int, bool]:
-    """(bytes the engine may fill, whether what existed before loading lies outside of them)."""
+def _charges(question: Question, layout: Layout, stage: Stage, caches: tuple[LayerCache, ...]) -> Charges:
+    """What the engine charges to its share beside weights and blocks."""
+    arch, batch, rules = question.arch, question.batch, question.rules
+    eager, lazy = communicator_bytes(layout, question.links)
+    residual = _residual_bytes(caches, batch.max_num_seqs)
+    if not rules.profiles:
+        return Charges(residual_bytes=residual)
+    return Charges(
+        activation_bytes=activation_bytes(arch, layout, batch, rules, stage.last),
+        graph_bytes=_graph_bytes(arch, layout, batch) if rules.counts_graphs else 0,
+        context_bytes=CONTEXT_BYTES if rules.counts_context else 0,
+        communicator_bytes=lazy + (eager if rules.counts_eager_communicator else 0),
+        runtime_bytes=RUNTIME_BYTES,
+        residual_bytes=residual,
+    )
+
+
+def _usable_bytes(question: Question, layout: Layout, charged: int) -> int:
+    """The bytes that weights, charges and blocks together may fill."""
     total, share = question.memory_bytes, question.utilization
     if question.rules.pool == "share_of_total":
-        return ceil(total * share), False
+        return ceil(total * share)
     if question.rules.pool == "share_of_free_start":
-        return floor((total - before) * share), True
-    return before + fixed + floor(max(0, total - before - fixed) * share), False
+        return floor((total - CONTEXT_BYTES - communicator_bytes(layout, question.links)[0]) * share)
+    return charged + floor(max(0, total - charged) * share)
 
 
 def _graph_bytes(arch: Architecture, layout: Layout, batch: Batch) -> int:

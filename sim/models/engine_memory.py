@@ -16,12 +16,13 @@ from sim.layout import Layout
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-# CUDA context of one process: the difference between total and free memory right after initialisation.
-CONTEXT_BYTES: Final = 500 * MIB
-# Kernels and handles that load during the first forward pass, cuBLAS workspace included.
-RUNTIME_BYTES: Final = 150 * MIB
-# (made before the model is loaded, connected at the first large collective): NCCL channels, all-reduce buffers.
-_NVLINK_COMMUNICATOR_BYTES: Final = (1650 * MIB, 430 * MIB)
+# CUDA context of one process: total less free memory right after initialisation (0.38 GiB on Ada, vllm#57047).
+CONTEXT_BYTES: Final = 390 * MIB
+# Kernels and handles that load during the first forward pass: "non-torch memory 0.13 GiB" in logs of vLLM 0.11 on H100.
+RUNTIME_BYTES: Final = 133 * MIB
+# (made before the model is loaded, connected at the first large collective): NCCL channels, all-reduce buffers. The
+# second is the same logs' 0.55 GiB at TP2 less the 0.13 GiB of one GPU.
+_NVLINK_COMMUNICATOR_BYTES: Final = (1750 * MIB, 430 * MIB)
 _OTHER_COMMUNICATOR_BYTES: Final = (100 * MIB, 100 * MIB)
 _NVLINK_LIKE: Final = frozenset({"nvlink", "c2c", "infinity-fabric"})
 
@@ -39,10 +40,12 @@ class EngineMemory:
         counts_context: the CUDA context is charged to the share.
         counts_eager_communicator: buffers made before loading are charged to the share.
         counts_graphs: an estimate of CUDA-graph memory is charged to the share.
-        hidden_copies: copies of the last hidden states that live while the sampler is profiled.
+        hidden_copies: copies of the hidden states of the whole batch that live while the sampler is profiled.
         bytes_per_logit: peak of the profiled sampler for one (sequence, vocabulary entry).
         bytes_per_logit_few: the same below 128 sequences, where torch sorts in another way.
         keeps_moe_workspace: the expert workspaces stay allocated while the sampler is profiled.
+        mxfp4_padding: multiples to which the expert kernels pad an expert's inner and outer width.
+        blocks_per_state: blocks a sequence holds for each group of recurrent layers.
         profiles: activations are measured before the pool is sized.
     """
 
@@ -56,22 +59,35 @@ class EngineMemory:
     bytes_per_logit: int = 38
     bytes_per_logit_few: int = 50
     keeps_moe_workspace: bool = True
+    mxfp4_padding: tuple[int, int] = (64, 256)  # Triton; Marlin before 0.11
+    blocks_per_state: int = 1
     profiles: bool = True
 
 
 _OLDEST: Final = EngineMemory(
-    "vllm 0.1", counts_context=True, counts_eager_communicator=True, hidden_copies=1, keeps_moe_workspace=False
+    "vllm 0.1",
+    counts_context=True,
+    counts_eager_communicator=True,
+    hidden_copies=1,
+    bytes_per_logit=2,
+    bytes_per_logit_few=2,
+    keeps_moe_workspace=False,
+    mxfp4_padding=(128, 256),
 )
+_V0: Final = replace(_OLDEST, name="vllm 0.6.5", counts_context=False, bytes_per_logit=38, bytes_per_logit_few=50)
+_V11: Final = replace(_V0, name="vllm 0.11", counts_eager_communicator=False, mxfp4_padding=(64, 256))
+_V14: Final = EngineMemory("vllm 0.14")
+_V20: Final = replace(_V14, name="vllm 0.20", counts_graphs=True, blocks_per_state=2)
 _VLLM: Final[tuple[tuple[tuple[int, ...], EngineMemory], ...]] = (
-    ((0, 1), replace(_OLDEST, bytes_per_logit=2, bytes_per_logit_few=2)),
-    ((0, 6, 5), replace(_OLDEST, name="vllm 0.6.5", counts_context=False)),
-    ((0, 8), replace(_OLDEST, name="vllm 0.8", hidden_copies=2)),
-    ((0, 9), EngineMemory("vllm 0.9", counts_eager_communicator=True, keeps_moe_workspace=False)),
-    ((0, 11), EngineMemory("vllm 0.11", keeps_moe_workspace=False)),
-    ((0, 14), EngineMemory("vllm 0.14")),
-    ((0, 20), EngineMemory("vllm 0.20", counts_graphs=True)),
+    ((0, 1), _OLDEST),
+    ((0, 6, 5), _V0),
+    ((0, 8), replace(_V0, name="vllm 0.8", counts_context=True)),
+    ((0, 9), replace(_V0, name="vllm 0.9")),
+    ((0, 11), _V11),
+    ((0, 14), _V14),
+    ((0, 20), _V20),
     # FlashInfer samples without a sort: bf16 logits 2, fp32 copy 4, masked logits 4, probabilities 4.
-    ((0, 21), EngineMemory("vllm 0.21", counts_graphs=True, bytes_per_logit=14, bytes_per_logit_few=14)),
+    ((0, 21), replace(_V20, name="vllm 0.21", bytes_per_logit=14, bytes_per_logit_few=14)),
 )
 DEFAULT_VLLM: Final = "0.15.1"
 _SGLANG: Final = EngineMemory(

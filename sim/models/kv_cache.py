@@ -88,17 +88,26 @@ def _latent_bytes(attention: Attention, kv: KvFormat) -> float:
 
 @dataclass(frozen=True, slots=True)
 class KvGroup:
-    """Layers that share a block table. ``window`` None = every token is kept; ``linear`` takes one block a sequence."""
+    """Layers that share a block table.
+
+    Attributes:
+        kind: full | sliding | linear.
+        layers: of the group.
+        block_tokens: of one block.
+        window: tokens kept, None where all are.
+        blocks_per_sequence: what a sequence holds whatever its length (linear).
+    """
 
     kind: str
     layers: int
     block_tokens: int
     window: int | None = None
+    blocks_per_sequence: int = 0
 
     def blocks(self, tokens: int, batched_tokens: int) -> int:
         """Most blocks a sequence of ``tokens`` holds while up to ``batched_tokens`` of it are computed in a step."""
         if self.kind == "linear":
-            return 1
+            return self.blocks_per_sequence
         whole = -(-tokens // self.block_tokens)
         if self.window is None:
             return whole
@@ -122,7 +131,7 @@ class KvPool:
         return sum(group.blocks(tokens, batched_tokens) for group in self.groups)
 
 
-def pool_of(caches: tuple[LayerCache, ...], block_size: int) -> KvPool:
+def pool_of(caches: tuple[LayerCache, ...], block_size: int, blocks_per_state: int = 1) -> KvPool:
     """Group the layers of a rank as vLLM's hybrid allocator does (vllm/v1/core/kv_cache_utils.py).
 
     Like layers form one group. Unlike ones are cut into groups of equally many layers (the smallest kind's count, or
@@ -138,10 +147,10 @@ def pool_of(caches: tuple[LayerCache, ...], block_size: int) -> KvPool:
         layers = sum(cache.layers for cache in kept)
         block_bytes = ceil(block_size * sum(cache.layers * cache.bytes_per_token for cache in kept))
         return KvPool((KvGroup("sliding" if window else "full", layers, block_size, window),), block_bytes)
-    return _hybrid(kept, states, block_size)
+    return _hybrid(kept, states, block_size, blocks_per_state)
 
 
-def _hybrid(kept: list[LayerCache], states: list[LayerCache], block_size: int) -> KvPool:
+def _hybrid(kept: list[LayerCache], states: list[LayerCache], block_size: int, blocks_per_state: int) -> KvPool:
     widest = max((cache.bytes_per_token for cache in kept), default=0.0)
     state_bytes = max((cache.bytes_per_sequence for cache in states), default=0.0)
     if widest and state_bytes:
@@ -159,8 +168,13 @@ def _hybrid(kept: list[LayerCache], states: list[LayerCache], block_size: int) -
     fewest, most = min(counts.values()), max(counts.values())
     size = most if most < 1.25 * fewest else fewest
     groups = [
-        KvGroup(kind, min(size, layers - size * index), tokens, window)
+        KvGroup(kind, layers // parts + (index < layers % parts), tokens, window, _held(kind, blocks_per_state))
         for (kind, tokens, window), layers in counts.items()
-        for index in range(-(-layers // size))
+        for parts in [-(-layers // size)]
+        for index in range(parts)
     ]
     return KvPool(tuple(groups), ceil(size * page_bytes))
+
+
+def _held(kind: str, blocks_per_state: int) -> int:
+    return blocks_per_state if kind == "linear" else 0

@@ -37,7 +37,6 @@ class WeightFormat:
         unquantized: the `COMPONENTS` that stay in ``base_dtype``.
         base_dtype: bf16 | fp16 | fp32.
         bits_per_output_channel: one scale (and zero point) for a row of the weight matrix.
-        expert_padding: the kernels pad an expert's inner and outer width to multiples of these.
     """
 
     name: str
@@ -47,7 +46,6 @@ class WeightFormat:
     unquantized: frozenset[str] = _ALWAYS_KEPT
     base_dtype: str = "bf16"
     bits_per_output_channel: int = 0
-    expert_padding: tuple[int, int] = (1, 1)
 
     @property
     def base_bits(self) -> int:
@@ -57,13 +55,6 @@ class WeightFormat:
     def bits(self, component: str) -> float:
         """Stored bits of one weight of ``component`` (one of `COMPONENTS`)."""
         return self.base_bits if component in self.unquantized else self.bits_per_weight
-
-    def padded(self, component: str, inner: int, outer: int) -> tuple[int, int]:
-        """The widths of an expert as the kernels hold them."""
-        if component in self.unquantized:
-            return inner, outer
-        to_inner, to_outer = self.expert_padding
-        return -(-inner // to_inner) * to_inner, -(-outer // to_outer) * to_outer
 
     def channel_bits(self, component: str) -> int:
         """Stored bits that ``component`` adds for one output channel."""
@@ -90,8 +81,7 @@ _FORMATS: Final[Mapping[str, WeightFormat]] = {
         *(_int4("w4a16" if group == 128 else f"w4a16_g{group}", group, 0) for group in (32, 64, 128)),
         WeightFormat("nf4", 4 + 32 / 64, "bf16", "nf4"),  # an fp32 scale for 64 weights, QLoRA arXiv 2305.14314
         WeightFormat("nf4_double", 4 + 8 / 64 + 32 / (64 * 256), "bf16", "nf4"),  # scales quantised once more
-        # E8M0 scale for 32 weights, OCP MX 1.0; Marlin's expert kernels pad to 128 x 256
-        WeightFormat("mxfp4", 4 + 8 / 32, "mxfp4", "mxfp4", expert_padding=(128, 256)),
+        WeightFormat("mxfp4", 4 + 8 / 32, "mxfp4", "mxfp4"),  # E8M0 scale for 32 weights, OCP MX 1.0
         WeightFormat("nvfp4", 4 + 8 / 16, "nvfp4", "nvfp4"),  # E4M3 scale for 16 weights
     )
 }

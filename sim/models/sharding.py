@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sim.errors import InputError
 from sim.layout import Layout
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
+from sim.models.engine_memory import EngineMemory
 from sim.models.parameters import indexer_params, layer_components
 from sim.models.quantization import WeightFormat
 
@@ -102,14 +103,16 @@ def stages(arch: Architecture, layout: Layout) -> Iterator[Stage]:
         begin += size
 
 
-def weight_bytes(arch: Architecture, layout: Layout, weights: WeightFormat, stage: Stage) -> dict[str, int]:
+def weight_bytes(
+    arch: Architecture, layout: Layout, weights: WeightFormat, stage: Stage, rules: EngineMemory
+) -> dict[str, int]:
     """Bytes of the weights of the largest rank of ``stage``, by component, as the engine loads them.
 
     Rotary tables count as weights because the engine measures them with the weights.
     """
     parts: dict[str, float] = {}
     for run in stage.runs:
-        for component, size in _layer_bytes(arch, run, layout, weights).items():
+        for component, size in _layer_bytes(arch, run, layout, weights, rules).items():
             parts[component] = parts.get(component, 0.0) + run.count * size
     base, tp = weights.base_bits / 8, layout.tensor_parallel_size
     rows = -(-arch.vocab_size // _VOCAB_PADDING) * _VOCAB_PADDING // tp
@@ -125,7 +128,9 @@ def weight_bytes(arch: Architecture, layout: Layout, weights: WeightFormat, stag
     return {component: round(size) for component, size in parts.items() if size}
 
 
-def _layer_bytes(arch: Architecture, run: LayerRun, layout: Layout, weights: WeightFormat) -> dict[str, float]:
+def _layer_bytes(
+    arch: Architecture, run: LayerRun, layout: Layout, weights: WeightFormat, rules: EngineMemory
+) -> dict[str, float]:
     """One layer of one rank, by component."""
     hidden, tp = arch.hidden_size, layout.tensor_parallel_size
     whole = layer_components(run, hidden)
@@ -133,7 +138,7 @@ def _layer_bytes(arch: Architecture, run: LayerRun, layout: Layout, weights: Wei
     if run.attention is not None:
         parts["attention"] = _attention_bytes(run.attention, hidden, tp, weights)
     if run.mlp is not None and run.mlp.num_experts:
-        parts["experts"] = _expert_bytes(run.mlp, hidden, layout, weights)
+        parts["experts"] = _expert_bytes(run.mlp, hidden, layout, weights, rules)
         parts["shared_experts"] = whole["shared_experts"] / tp * weights.bits("shared_experts") / 8
     elif run.mlp is not None:
         scales = (3 * run.mlp.intermediate_size / tp + hidden) * weights.channel_bits("dense_mlp") / 8
@@ -141,7 +146,7 @@ def _layer_bytes(arch: Architecture, run: LayerRun, layout: Layout, weights: Wei
     return parts
 
 
-def _expert_bytes(mlp: Mlp, hidden: int, layout: Layout, weights: WeightFormat) -> float:
+def _expert_bytes(mlp: Mlp, hidden: int, layout: Layout, weights: WeightFormat, rules: EngineMemory) -> float:
     """Routed experts of the fullest rank: split by width without expert parallelism, whole experts with it."""
     ranks = layout.tensor_parallel_size * layout.data_parallel_size
     inner, held = mlp.intermediate_size, mlp.num_experts
@@ -149,7 +154,11 @@ def _expert_bytes(mlp: Mlp, hidden: int, layout: Layout, weights: WeightFormat) 
         held = -(-held // ranks)
     else:
         inner = -(-inner // ranks)
-    inner, width = weights.padded("experts", inner, hidden)
+    width = hidden
+    if weights.gemm_family == "mxfp4":
+        inner, width = (
+            -(-size // step) * step for size, step in zip((inner, hidden), rules.mxfp4_padding, strict=True)
+        )
     matrices = 3 if mlp.gated else 2
     bias = ((matrices - 1) * inner + hidden) * weights.base_bits if mlp.bias else 0
     scales = ((matrices - 1) * inner + width) * weights.channel_bits("experts")
