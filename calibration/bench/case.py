@@ -12,7 +12,7 @@ from calibration.bench.timing import Call
 
 Item = TypeVar("Item")
 COLD: Final = 2  # inputs rotate through this many caches
-MOST_COPIES: Final = 64
+MOST_COPIES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
