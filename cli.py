@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from sim.errors import InputError
 
-EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 2, 70, 130, 141
+EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 70, 130, 141
 
 
 class _Commands(TyperGroup):
@@ -121,6 +121,56 @@ def simulate(
         from reports.terminal import print_summary
 
         print_summary(result.summary, loaded, out)
+
+
+@app.command()
+def validate(
+    cases: Annotated[
+        list[Path], typer.Argument(metavar="CASES...", help="Case files, folders or globs.", show_default=False)
+    ],
+    where: Annotated[
+        list[str],
+        typer.Option("--where", metavar="TAG=VALUE", help="Only cases with this tag, e.g. gpu=l40s; repeatable."),
+    ] = [],  # noqa: B006 (Typer copies it)
+    max_error: Annotated[
+        list[str],
+        typer.Option("--max-error", metavar="METRIC=PCT", help="Exit with 1 if a median error is larger; repeatable."),
+    ] = [],  # noqa: B006
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (.png, .svg, .pdf).")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes; one a core where not given.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict measured cases and report the signed error of every number.
+
+    servecast validate cases/ --plot accuracy.png
+
+    servecast validate cases/*.yaml --max-error ttft_s.mean=6 --max-error tpot_s.mean=2.5
+    """
+    from calibration.cases import load_cases, parse_tags, select
+    from calibration.validate import parse_limits, validate_cases
+    from reports.progress import progress_bar
+
+    limits = parse_limits(max_error)
+    chosen = select(load_cases(cases), parse_tags(where))
+    with progress_bar("validate") as progress:
+        report = validate_cases(chosen, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    if plot is not None:
+        from calibration.validate_plot import plot_report
+
+        plot_report(report, plot)
+    if as_json:
+        typer.echo(report.to_json(), nl=False)
+    else:
+        from calibration.validate_view import print_report
+
+        print_report(report)
+    broken = report.exceeding(limits)
+    for sentence in broken:
+        typer.echo(f"servecast: {sentence}", err=True)
+    if broken:
+        raise typer.Exit(EXIT_CHECK)
 
 
 @app.command()

@@ -128,6 +128,17 @@ def select(cases: Sequence[Case], wanted: Mapping[str, str]) -> list[Case]:
     return chosen
 
 
+def parse_tags(given: Iterable[str]) -> dict[str, str]:
+    """``tag=value`` texts as a mapping. Raises `InputError` naming the text."""
+    wanted: dict[str, str] = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise InputError(f"--where {text}", "is not of the form TAG=VALUE", "for example gpu=h100-sxm")
+        wanted[key] = value
+    return wanted
+
+
 def _files(path: str | Path) -> Iterator[Path]:
     there = Path(path).expanduser()
     if there.is_dir():

@@ -4,6 +4,10 @@ Dense models in aggregated serving. The sample does not say whether a figure is 
 were sent, nor the engine's limits: means, ten requests a user and the engine's usual budget are assumed, and lengths
 are drawn in 0.8 to 1.0 of nominal. TensorRT-LLM and SGLang are simulated with vLLM's scheduler, which fills a batch
 alike in a closed loop.
+
+Some rows name fewer GPUs than their load needs (several engines behind one front end, or prompts found in a cache). A
+row is left out where computing its prompts alone would take more than 75 % of the datasheet FLOP/s of its GPUs;
+the best FP8 and FP4 products measured on Hopper and Blackwell stay below that.
 """
 
 from __future__ import annotations
@@ -13,6 +17,9 @@ from typing import Any, Final
 
 from calibration.cases_open import seconds, tags_of
 from calibration.cases_tags import HARDWARE, kind_of
+from hardware_profiles import load_hardware
+from sim.models.loader import load_model
+from sim.models.parameters import parameter_counts
 
 Row = dict[str, str]
 Document = dict[str, Any]
@@ -24,6 +31,8 @@ MODELS: Final = {
     "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct",
 }
+PEAK_DTYPE: Final = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4"}
+SUSTAINED: Final = 0.75  # of the datasheet peak
 REQUESTS_PER_USER: Final = 10
 SHORTEST: Final = 0.8  # of the nominal length
 SYNCHRONOUS: Final = ("0.12.0",)  # vLLM versions before asynchronous scheduling became the default
@@ -51,11 +60,31 @@ def _usable(row: Row) -> bool:
         and "mode=agg" in row["flags"]
         and row["gpu"] in HARDWARE
         and "tp" in row
+        and _prefill_share(row) <= SUSTAINED
     )
 
 
+def _prefill_share(row: Row) -> float:
+    """FLOP/s that the prompts' matrix products need, over the datasheet peak of the row's GPUs.
+
+    Little's law: concurrency / (TTFT + (output - 1) x TPOT) requests a second, each 2 FLOPs a weight and prompt token.
+    """
+    arch, hardware = load_model(MODELS[row["model"]]), load_hardware(HARDWARE[row["gpu"]])
+    counts = parameter_counts(arch)
+    weights = sum(counts.values()) - counts.get("embedding", 0) - counts.get("lm_head", 0)
+    shorter = (1 + SHORTEST) / 2
+    decode_s = (shorter * float(row["osl"]) - 1) * seconds(row[f"tpot{_FIGURE}"])
+    requests_per_s = _users(row) / (seconds(row[f"ttft{_FIGURE}"]) + decode_s)
+    peak = hardware.compute.peak_flops[PEAK_DTYPE[row["weight_dtype"]]].value * int(float(row["tp"]))
+    return requests_per_s * shorter * float(row["isl"]) * 2 * weights / peak
+
+
+def _users(row: Row) -> int:
+    return int(row["rate_or_concurrency"].split()[1])
+
+
 def _case(row: Row) -> Document:
-    users = int(row["rate_or_concurrency"].split()[1])
+    users = _users(row)
     return {
         "name": row["id"],
         "source": f"{row['source']}: {row['note'].split('; ')[1]}",

@@ -96,16 +96,20 @@ class Report:
     def exceeding(self, limits: Mapping[str, float]) -> list[str]:
         """Sentences for each ``metric.statistic`` whose mdape is above its limit in per cent.
 
+        A limit named by a metric alone (``ttft_s``, or ``ttft``) holds for each of its statistics.
+
         Raises:
             InputError: a limit on something that no case measures.
         """
         summary = self.summary()
         broken = []
-        for key, limit in limits.items():
-            if key not in summary:
-                raise InputError(f"--max-error {key}", "no case predicts this", f"measured: {', '.join(summary)}")
-            if summary[key].mdape > limit:
-                broken.append(f"{key}: median error {summary[key].mdape:.2f} % is above {limit:g} %")
+        for name, limit in limits.items():
+            keys = [key for key in summary if name in (key, key.split(".")[0], key.split(".")[0].removesuffix("_s"))]
+            if not keys:
+                raise InputError(f"--max-error {name}", "no case predicts this", f"measured: {', '.join(summary)}")
+            for key in keys:
+                if summary[key].mdape > limit:
+                    broken.append(f"{key}: median error {summary[key].mdape:.2f} % is above {limit:g} %")
         return broken
 
     def to_json(self) -> str:

@@ -63,13 +63,32 @@ def _figure(report: Report, colour_by: str) -> Figure:
     return figure
 
 
+def _unit(key: str) -> str:
+    name = key.split(".")[-1] if key.startswith(("throughput", "kv", "memory")) else key.split(".")[0]
+    units = {
+        "tokens_per_s": "tokens/s",
+        "requests_per_s": "requests/s",
+        "_blocks": "blocks",
+        "_bytes": "bytes",
+        "_s": "s",
+    }
+    return next((f" ({unit})" for end, unit in units.items() if name.endswith(end)), "")
+
+
 def _panel(panel: Axes, scores: list[Score], key: str, groups: list[str], colour_by: str) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     found = [(score.measured, score.predicted, score.tags.get(colour_by, "")) for score in scores]
     points = [(x, y, group) for x, y, group in found if y is not None and y > 0]
     ends = [value for x, y, _ in points for value in (x, y)]
     low, high = min(ends, default=1.0) / 1.3, max(ends, default=1.0) * 1.3
     panel.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal", title=key)
-    panel.set(xlabel="measured", ylabel="predicted")
+    unit = _unit(key)
+    panel.set(xlabel=f"measured{unit}", ylabel=f"predicted{unit}")
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
     line = [low, high]
     panel.fill_between(line, [v / (1 + BAND) for v in line], [v * (1 + BAND) for v in line], color="#EEEEEE", zorder=0)
     panel.plot(line, line, color="#777777", linewidth=0.9, zorder=1)

@@ -31,9 +31,10 @@ def print_report(report: Report, console: Console | None = None, *, every_case: 
 def _summary_table(report: Report) -> Table:
     from rich.table import Table
 
-    table = Table(title="Error by metric: predicted against measured, in per cent", title_justify="left")
-    table.add_column("metric")
-    for head in ("n", "median size", "mean size", "bias", "worst"):
+    title = "Error by metric in per cent: size (median, mean), signed mean (bias), worst"
+    table = Table(title=title, title_justify="left")
+    table.add_column("metric", no_wrap=True)
+    for head in ("n", "median", "mean", "bias", "worst"):
         table.add_column(head, justify="right")
     table.add_column("worst case", overflow="fold")
     for key, found in report.summary().items():
@@ -47,7 +48,7 @@ def _case_table(report: Report) -> Table:
 
     table = Table(title="Every measured number", title_justify="left")
     table.add_column("case", overflow="fold")
-    table.add_column("metric")
+    table.add_column("metric", no_wrap=True)
     for head in ("measured", "predicted", "error %"):
         table.add_column(head, justify="right")
     shown = ""
@@ -59,7 +60,11 @@ def _case_table(report: Report) -> Table:
 
 def _numbers(score: Score) -> tuple[str, str, str]:
     if score.predicted is None or score.error_pct is None:
-        return f"{score.measured:.4g}", "-", "-"
+        return _digits(score.measured), "-", "-"
     size = abs(score.error_pct)
     colour = "green" if size <= GOOD_PCT else "yellow" if size <= POOR_PCT else "red"
-    return f"{score.measured:.4g}", f"{score.predicted:.4g}", f"[{colour}]{score.error_pct:+.1f}[/]"
+    return _digits(score.measured), _digits(score.predicted), f"[{colour}]{score.error_pct:+.1f}[/]"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
