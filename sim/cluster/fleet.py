@@ -19,7 +19,7 @@ from sim.engine.log import Line, StepLog
 from sim.engine.recorder import REJECTED, UNFINISHED, Recorder
 from sim.engine.replica import Replica
 from sim.engine.request import Request, Tick
-from sim.engine.scheduler import VllmScheduler
+from sim.engine.vllm import VllmScheduler
 from sim.workload import Workload
 
 

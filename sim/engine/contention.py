@@ -8,7 +8,7 @@ from sim.engine.request import Request
 from sim.engine.step import Step
 
 if TYPE_CHECKING:
-    from sim.engine.scheduler import VllmScheduler
+    from sim.engine.vllm import VllmScheduler
 
 
 class Contention:
@@ -42,7 +42,7 @@ class Contention:
         size = scheduler.config.block_size
         need = -(-(computed + want) // size) - -(-computed // size)
         while need > scheduler.pool.free:
-            victim = self._victim()
+            victim = scheduler.victim()
             tokens = self.served.pop(victim, 0)
             self.left += tokens
             scheduler.preempt(self.step, victim, tokens if victim.in_group else 0)
@@ -57,19 +57,13 @@ class Contention:
             scheduler.pool.cache(request, request.computed // size)
         return True
 
-    def _victim(self) -> Request:
-        """FCFS drops the last of the running; priority the worst by (priority, arrival), the first of equals."""
-        if self.scheduler.config.scheduling_policy == "priority":
-            return max(self.scheduler.running, key=lambda r: (r.priority, r.queued))
-        return next(reversed(self.scheduler.running))
-
     def _commit(self) -> None:
         """Move the decode group on, without the members that got nothing, and account for the others' tokens."""
         scheduler, step = self.scheduler, self.step
         for request in scheduler.running:
             if request.in_group and request not in self.served:
                 scheduler.starve(step, request)
-        scheduler.advance_served(step)
+        scheduler.decode_all(step, blocks_taken=True)
         for request, chunk in self.served.items():
             if not (request.in_group or request.draining):
                 request.computed -= chunk

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.engine.request import Request, Tick
-from sim.engine.scheduler import VllmScheduler
+from sim.engine.scheduler import Scheduler
 from sim.engine.step import Step
 
 Line = dict[str, Any]
@@ -22,7 +22,7 @@ class StepLog:
         ids_of: the scheduler whose batch is logged.
     """
 
-    def __init__(self, emit: Callable[[Line], None], to_us: Callable[[Tick], int], scheduler: VllmScheduler) -> None:
+    def __init__(self, emit: Callable[[Line], None], to_us: Callable[[Tick], int], scheduler: Scheduler) -> None:
         self._emit = emit
         self._to_us = to_us
         self._scheduler = scheduler

@@ -13,7 +13,7 @@ from sim.engine.jump import Jump
 from sim.engine.log import StepLog
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request, Tick
-from sim.engine.scheduler import VllmScheduler
+from sim.engine.scheduler import Scheduler
 from sim.engine.step import InFlight, Step
 
 MANY = 1 << 40
@@ -37,7 +37,7 @@ class Replica:
     def __init__(
         self,
         env: simpy.Environment,
-        scheduler: VllmScheduler,
+        scheduler: Scheduler,
         timer: StepTimer,
         recorder: Recorder,
         on_done: Callable[[Request], None],

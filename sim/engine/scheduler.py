@@ -1,14 +1,14 @@
-"""vLLM's V1 scheduler: one token stream, running requests first, then the queue, preemption by recompute.
+"""What every scheduler shares: the batch, its blocks, and the verbs that move requests through it.
 
-The rules are those that the oracle scenarios in ``tests/conformance`` record. Requests that decode in lock-step are
-held as sums (`DecodeGroup`); the others one by one. A step whose outcome depends on the order of the running requests
-(blocks or budget run short) is worked out request by request (`sim.engine.contention`).
+Requests that decode in lock-step are held as sums (`DecodeGroup`); the others one by one. A policy is a subclass that
+says who is admitted, who gets how many tokens, and who gives way (`sim.engine.vllm` is the first).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from sim.engine.config import EngineConfig
-from sim.engine.contention import Contention
 from sim.engine.decoding import DecodeGroup
 from sim.engine.kv.pool import BlockPool, Hit
 from sim.engine.kv.prefix import PrefixBlockPool
@@ -20,7 +20,7 @@ TOO_LONG = "prompt and output exceed max_model_len"
 TOO_LARGE = "prompt and output exceed the KV cache"
 
 
-class VllmScheduler:
+class Scheduler(ABC):
     """State of one engine's queue, batch and blocks, and the policy that moves requests between them.
 
     Attributes:
@@ -44,6 +44,19 @@ class VllmScheduler:
         self._scribes: dict[Request, None] = {}  # members that write text which others may look up
         self._next_rank = 0
 
+    # -- the policy ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def schedule(self) -> Step | None:
+        """Decide the next step; None if there is nothing to do."""
+
+    @abstractmethod
+    def steps_ahead(self, limit: int) -> int:
+        """How many decode-only steps with the present members certainly come next, at most ``limit``.
+
+        0 is always right, and slow: the replica then asks `schedule` for every step.
+        """
+
     # -- arrivals -----------------------------------------------------------------------------------------------------
 
     def rejects(self, request: Request) -> str | None:
@@ -51,7 +64,7 @@ class VllmScheduler:
         total = request.prompt + request.output
         if total > self.config.max_model_len:
             return TOO_LONG
-        if self._blocks(total - 1) > self.config.usable_blocks:
+        if self.blocks(total - 1) > self.config.usable_blocks:
             return TOO_LARGE
         return None
 
@@ -63,20 +76,7 @@ class VllmScheduler:
             return True
         return False
 
-    # -- one step -----------------------------------------------------------------------------------------------------
-
-    def schedule(self) -> Step | None:
-        """Decide the next step; None if there is nothing to do."""
-        step = Step()
-        left = self._continue_running(step)
-        if step.preempted:
-            self.blocked = False
-        else:
-            self._admit(step, left)
-        if not step.decodes and not step.chunks and not step.preempted:
-            return None
-        self._describe(step)
-        return step
+    # -- taking in output ---------------------------------------------------------------------------------------------
 
     def complete(self, finishing: list[Request]) -> None:
         """Take in a step's output: requests that got their last token leave, in running order."""
@@ -86,7 +86,7 @@ class VllmScheduler:
                 del self.running[request]
                 full = self.full_blocks(request, lag=0)
                 self.pool.fill(full - self.full_blocks(request, lag=self.hash_lag))
-                self.pool.release(request, self._blocks(request.computed), full)
+                self.pool.release(request, self.blocks(request.computed), full)
             else:
                 self.waiting.remove(request)  # preempted while its last token was in flight
         if finishing:
@@ -97,64 +97,22 @@ class VllmScheduler:
         self.pool.take(self._move_group(steps))
         return self._end_decodes()
 
-    def steps_ahead(self, limit: int) -> int:
-        """How many decode-only steps with the present members certainly come next, at most ``limit``."""
-        if self.partial or not self.blocked or not self.group.size or limit <= 0:
-            return 0
-        if self.group.size > self.config.max_num_batched_tokens:
-            return 0
-        return self.group.steps_within(self.pool.free, self.group.steps_to_change(limit))
+    # -- computing ----------------------------------------------------------------------------------------------------
 
-    # -- running requests ---------------------------------------------------------------------------------------------
-
-    def _continue_running(self, step: Step) -> int:
-        """Give running requests their tokens; return the budget left."""
-        group = self.group
-        chunks = self._undisputed_chunks()
-        if chunks is None:
-            return Contention(self, step).resolve()
-        need = group.blocks_needed() if group.size else 0
-        for request, chunk in chunks:
-            need += self._new_blocks(request, chunk)
-        if need > self.pool.free:
-            return Contention(self, step).resolve()
-        left = self.config.max_num_batched_tokens - group.size
-        if group.size:
-            self._describe_decodes(step)
-            self.pool.take(self._move_group(1))
-            step.finishing = self._end_decodes()
-        for request, chunk in chunks:
-            self.pool.take(self._new_blocks(request, chunk))
-            self.compute(step, request, chunk)
-            left -= chunk
-        if chunks:
-            self.settle_partial()
-        return left
-
-    def _undisputed_chunks(self) -> list[tuple[Request, int]] | None:
-        """Tokens for each partial request; None where the budget's order matters."""
-        left = self.config.max_num_batched_tokens - self.group.size
-        if left < 0:
-            return None
-        chunks = []
-        for request in self.partial:
-            want = self.wanted(request)
-            if want > left:
-                if request is not next(reversed(self.running)):
-                    return None
-                want = left
-            if want:
-                chunks.append((request, want))
-            left -= want
-        return chunks
-
-    def wanted(self, request: Request) -> int:
-        """Tokens a request outside the group would compute, the long-prefill threshold applied."""
-        want = request.known - request.computed
-        threshold = self.config.long_prefill_token_threshold
-        if 0 < threshold < want and len(self.running) + len(self.waiting) > 1:
-            return threshold
-        return want
+    def decode_all(self, step: Step, *, blocks_taken: bool = False) -> None:
+        """Give every member of the decode group its token."""
+        group, shape = self.group, step.shape
+        if not group.size:
+            return
+        step.decodes = group.size
+        shape.decode_seqs += group.size
+        shape.decode_context += group.context
+        shape.decode_context_windowed += group.windowed
+        shape.sampled_seqs += group.size
+        started = self._move_group(1)
+        if not blocks_taken:
+            self.pool.take(started)
+        step.finishing = self._end_decodes()
 
     def compute(self, step: Step, request: Request, chunk: int) -> None:
         """Schedule ``chunk`` tokens of a request outside the group, blocks already taken."""
@@ -187,14 +145,6 @@ class VllmScheduler:
         if request.spans and request.spans[-1][1] > request.computed and self.config.enable_prefix_caching:
             self._scribes[request] = None
 
-    def _describe_decodes(self, step: Step) -> None:
-        group, shape = self.group, step.shape
-        step.decodes = group.size
-        shape.decode_seqs += group.size
-        shape.decode_context += group.context
-        shape.decode_context_windowed += group.windowed
-        shape.sampled_seqs += group.size
-
     def _move_group(self, steps: int) -> int:
         """Move all members on; return the blocks that they start, which are still to be taken."""
         started, filled = self.group.advance(steps)
@@ -213,39 +163,22 @@ class VllmScheduler:
         self._scribes.pop(request, None)
         self.draining.append(request)
 
-    # -- waiting requests ---------------------------------------------------------------------------------------------
+    def settle_partial(self) -> None:
+        """Drop from `partial` those that joined the group or need nothing more; keep running order."""
+        self.partial = [request for request in self.partial if not (request.in_group or request.draining)]
+        self.partial.sort(key=lambda request: request.rank)
 
-    def _admit(self, step: Step, left: int) -> None:
-        config = self.config
-        while self.waiting and left > 0 and len(self.running) < config.max_num_seqs:
-            request = self.waiting.head()
-            hit = self._lookup(request)
-            request.computed = hit.blocks * config.block_size
-            chunk = self.wanted(request)
-            if chunk > left:
-                if not config.enable_chunked_prefill:
-                    self.blocked = not step.chunks
-                    return
-                chunk = left
-            if not self._fits(request, chunk, hit):
-                self.blocked = True
-                return
-            self._start(step, request, chunk, hit)
-            left -= chunk
-        self.blocked = not self.waiting or len(self.running) >= config.max_num_seqs
+    # -- coming in ----------------------------------------------------------------------------------------------------
 
-    def _lookup(self, request: Request) -> Hit:
+    def lookup(self, request: Request) -> Hit:
+        """The cached prefix of a waiting request; at least its last token is left to compute."""
         if self._scribes:
             for scribe in self._scribes:
                 self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
         return self.pool.lookup(request, (request.known - 1) // self.config.block_size)
 
-    def _fits(self, request: Request, chunk: int, hit: Hit) -> bool:
-        tokens = request.known if self.config.scheduler_reserve_full_isl else request.computed + chunk
-        reserve = self.config.watermark_blocks if self.running else 0
-        return self._blocks(tokens) - hit.blocks + hit.idle_blocks + reserve <= self.pool.free
-
-    def _start(self, step: Step, request: Request, chunk: int, hit: Hit) -> None:
+    def start(self, step: Step, request: Request, chunk: int, hit: Hit) -> None:
+        """Admit the head of the queue, ``request``, with the blocks of ``hit``, and compute ``chunk`` tokens of it."""
         self.waiting.pop()
         self.running[request] = None
         request.rank = self._next_rank
@@ -257,12 +190,12 @@ class VllmScheduler:
             request.cached_tokens = request.computed
         if hit.blocks:
             self.pool.claim(request, hit)
-        self.pool.take(self._new_blocks(request, chunk, held=hit.blocks))
+        self.pool.take(self.new_blocks(request, chunk, held=hit.blocks))
         self.compute(step, request, chunk)
         if not (request.in_group or request.draining):
             self.partial.append(request)
 
-    # -- shared with contention ---------------------------------------------------------------------------------------
+    # -- going out ----------------------------------------------------------------------------------------------------
 
     def preempt(self, step: Step, victim: Request, tokens_in_step: int) -> None:
         """Take all blocks from ``victim`` and queue it again; outputs are kept.
@@ -280,7 +213,7 @@ class VllmScheduler:
         elif victim in self.partial:
             self.partial.remove(victim)
         del self.running[victim]
-        self.pool.release(victim, self._blocks(victim.computed), full)
+        self.pool.release(victim, self.blocks(victim.computed), full)
         victim.computed = 0
         victim.preemptions += 1
         self.waiting.requeue(victim)
@@ -295,33 +228,21 @@ class VllmScheduler:
         self.partial.append(request)
         step.interrupted.append(request)
 
-    def advance_served(self, step: Step) -> None:
-        """Move the group on by one step for which the blocks have been taken one by one."""
-        if self.group.size:
-            self._describe_decodes(step)
-            self._move_group(1)
-            step.finishing = self._end_decodes()
-
-    def settle_partial(self) -> None:
-        """Drop from `partial` those that joined the group or need nothing more; keep running order."""
-        self.partial = [request for request in self.partial if not (request.in_group or request.draining)]
-        self.partial.sort(key=lambda request: request.rank)
+    # -- counting -----------------------------------------------------------------------------------------------------
 
     def full_blocks(self, request: Request, lag: int) -> int:
         """Blocks whose tokens are all computed and known; the newest token of a decode is ``lag`` steps late."""
         computed = request.group_offset + self.group.step if request.in_group else request.computed
         return max(request.cached_blocks, (computed - lag) // self.config.block_size)
 
-    def _blocks(self, tokens: int) -> int:
+    def blocks(self, tokens: int) -> int:
+        """Blocks that ``tokens`` tokens need."""
         return -(-tokens // self.config.block_size)
 
-    def _new_blocks(self, request: Request, chunk: int, held: int | None = None) -> int:
-        held = self._blocks(request.computed) if held is None else held
-        return self._blocks(request.computed + chunk) - held
-
-    def _describe(self, step: Step) -> None:
-        if len(step.finishing) > 1:
-            step.finishing.sort(key=lambda request: request.rank)
+    def new_blocks(self, request: Request, chunk: int, held: int | None = None) -> int:
+        """Blocks that ``chunk`` more tokens of a request outside the group need."""
+        held = self.blocks(request.computed) if held is None else held
+        return self.blocks(request.computed + chunk) - held
 
     def padding_tokens(self) -> int:
         """Unused slots in the last blocks of all running requests."""

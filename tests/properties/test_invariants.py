@@ -12,7 +12,7 @@ from random_scenarios import from_seed
 
 from sim.cluster.fleet import Fleet
 from sim.conformance import run_oracle
-from sim.engine.scheduler import VllmScheduler
+from sim.engine.vllm import VllmScheduler
 
 SEEDS = pytest.mark.parametrize("seed", range(5000, 5040))
 

@@ -1,0 +1,119 @@
+"""vLLM's V1 scheduler: one token stream, running requests first, then the queue, preemption by recompute.
+
+The rules are those that the oracle scenarios in ``tests/conformance`` record. A step whose outcome depends on the order
+of the running requests (blocks or budget run short) is worked out request by request (`sim.engine.contention`).
+"""
+
+from __future__ import annotations
+
+from sim.engine.contention import Contention
+from sim.engine.kv.pool import Hit
+from sim.engine.request import Request
+from sim.engine.scheduler import Scheduler
+from sim.engine.step import Step
+
+
+class VllmScheduler(Scheduler):
+    """The policy of vLLM V1."""
+
+    def schedule(self) -> Step | None:
+        """Decide the next step; None if there is nothing to do."""
+        step = Step()
+        left = self._continue_running(step)
+        if step.preempted:
+            self.blocked = False
+        else:
+            self._admit(step, left)
+        if not step.decodes and not step.chunks and not step.preempted:
+            return None
+        if len(step.finishing) > 1:
+            step.finishing.sort(key=lambda request: request.rank)
+        return step
+
+    def steps_ahead(self, limit: int) -> int:
+        """How many decode-only steps with the present members certainly come next, at most ``limit``."""
+        if self.partial or not self.blocked or not self.group.size or limit <= 0:
+            return 0
+        if self.group.size > self.config.max_num_batched_tokens:
+            return 0
+        return self.group.steps_within(self.pool.free, self.group.steps_to_change(limit))
+
+    # -- running requests ---------------------------------------------------------------------------------------------
+
+    def _continue_running(self, step: Step) -> int:
+        """Give running requests their tokens; return the budget left."""
+        group = self.group
+        chunks = self._undisputed_chunks()
+        if chunks is None:
+            return Contention(self, step).resolve()
+        need = group.blocks_needed() if group.size else 0
+        for request, chunk in chunks:
+            need += self.new_blocks(request, chunk)
+        if need > self.pool.free:
+            return Contention(self, step).resolve()
+        left = self.config.max_num_batched_tokens - group.size
+        self.decode_all(step)
+        for request, chunk in chunks:
+            self.pool.take(self.new_blocks(request, chunk))
+            self.compute(step, request, chunk)
+            left -= chunk
+        if chunks:
+            self.settle_partial()
+        return left
+
+    def _undisputed_chunks(self) -> list[tuple[Request, int]] | None:
+        """Tokens for each partial request; None where the budget's order matters."""
+        left = self.config.max_num_batched_tokens - self.group.size
+        if left < 0:
+            return None
+        chunks = []
+        for request in self.partial:
+            want = self.wanted(request)
+            if want > left:
+                if request is not next(reversed(self.running)):
+                    return None
+                want = left
+            if want:
+                chunks.append((request, want))
+            left -= want
+        return chunks
+
+    def wanted(self, request: Request) -> int:
+        """Tokens a request outside the group would compute, the long-prefill threshold applied."""
+        want = request.known - request.computed
+        threshold = self.config.long_prefill_token_threshold
+        if 0 < threshold < want and len(self.running) + len(self.waiting) > 1:
+            return threshold
+        return want
+
+    def victim(self) -> Request:
+        """FCFS drops the last of the running; priority the worst by (priority, arrival), the first of equals."""
+        if self.config.scheduling_policy == "priority":
+            return max(self.running, key=lambda request: (request.priority, request.queued))
+        return next(reversed(self.running))
+
+    # -- waiting requests ---------------------------------------------------------------------------------------------
+
+    def _admit(self, step: Step, left: int) -> None:
+        config = self.config
+        while self.waiting and left > 0 and len(self.running) < config.max_num_seqs:
+            request = self.waiting.head()
+            hit = self.lookup(request)
+            request.computed = hit.blocks * config.block_size
+            chunk = self.wanted(request)
+            if chunk > left:
+                if not config.enable_chunked_prefill:
+                    self.blocked = not step.chunks
+                    return
+                chunk = left
+            if not self._fits(request, chunk, hit):
+                self.blocked = True
+                return
+            self.start(step, request, chunk, hit)
+            left -= chunk
+        self.blocked = not self.waiting or len(self.running) >= config.max_num_seqs
+
+    def _fits(self, request: Request, chunk: int, hit: Hit) -> bool:
+        tokens = request.known if self.config.scheduler_reserve_full_isl else request.computed + chunk
+        reserve = self.config.watermark_blocks if self.running else 0
+        return self.blocks(tokens) - hit.blocks + hit.idle_blocks + reserve <= self.pool.free
