@@ -10,8 +10,8 @@ __all__ = ["InputError", "Result", "Scenario", "__version__", "simulate"]
 if TYPE_CHECKING:
     from sim.errors import InputError
     from sim.result import Result
-    from sim.scenario import Scenario
     from sim.run import simulate
+    from sim.scenario import Scenario
 
 _HOME = {"InputError": "sim.errors", "Result": "sim.result", "Scenario": "sim.scenario", "simulate": "sim.run"}
 
