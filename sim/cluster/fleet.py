@@ -88,7 +88,7 @@ class Fleet:
         self._live: dict[int, Request] = {}
         self._due: deque[int] = deque()
         self._followers = _followers(workload)
-        scripted = deque((step, self._scripted(i)) for i, step in sorted((arrival_steps or {}).items(), key=_by_step))
+        scripted = deque(sorted((step, index) for index, step in (arrival_steps or {}).items()))
         self.replicas = [
             self._replica(i, config, timer, jump, on_line, scripted if i == 0 else deque())
             for i, config in enumerate(configs)
@@ -101,12 +101,21 @@ class Fleet:
         timer: StepTimer,
         jump: bool,
         on_line: Callable[[Line], None] | None,
-        scripted: deque[tuple[int, Request]],
+        scripted: deque[tuple[int, int]],
     ) -> Replica:
         scheduler = VllmScheduler(config, timer.window)
         log = StepLog(on_line, self._to_us, scheduler) if on_line else None
         return Replica(
-            self.env, scheduler, timer, self.recorder, self._done, index=index, jump=jump, log=log, scripted=scripted
+            self.env,
+            scheduler,
+            timer,
+            self.recorder,
+            self._done,
+            index=index,
+            jump=jump,
+            log=log,
+            scripted=scripted,
+            arrive=self._submit_now,
         )
 
     def run(self) -> None:
@@ -159,10 +168,6 @@ class Fleet:
         request.queued = arrival + self._to_queue
         return request
 
-    def _scripted(self, index: int) -> Request:
-        request = self._live[index] = self._request(index, 0)
-        return request
-
     def _submit(self, request: Request) -> None:
         replica = self.replicas[self._router.choose(request, self.replicas)]
         reason = replica.scheduler.rejects(request)
@@ -206,10 +211,6 @@ class Fleet:
 def to_ticks(seconds: float, tick_s: float) -> Tick:
     """Seconds as ticks: whole ones unless a tick is a second."""
     return seconds if tick_s == 1.0 else round(seconds / tick_s)
-
-
-def _by_step(item: tuple[int, int]) -> tuple[int, int]:
-    return item[1], item[0]
 
 
 def _followers(workload: Workload) -> dict[int, list[int]]:

@@ -31,7 +31,8 @@ class Replica:
 
     Args:
         on_done: called with each request as its last token has been taken in.
-        scripted: requests that arrive before a step number instead of at a time (tests of scheduling).
+        scripted: step numbers before which a request arrives, instead of at a time (tests of scheduling).
+        arrive: called with the request's id when that step comes.
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class Replica:
         index: int = 0,
         jump: bool = True,
         log: StepLog | None = None,
-        scripted: deque[tuple[int, Request]] | None = None,
+        scripted: deque[tuple[int, int]] | None = None,
+        arrive: Callable[[int], None] | None = None,
     ) -> None:
         self.env = env
         self.scheduler = scheduler
@@ -58,6 +60,7 @@ class Replica:
         self._may_jump = jump
         self._log = log
         self._scripted = scripted if scripted is not None else deque()
+        self._arrive = arrive
         self._depth = scheduler.config.pipeline_depth
         self._in_flight: deque[InFlight] = deque()
         self._last_end: Tick = 0
@@ -82,10 +85,9 @@ class Replica:
                 self._move_alarm(self._jump.wake)
 
     def _submit_scripted(self) -> None:
+        assert self._arrive is not None
         while self._scripted and self._scripted[0][0] <= self.steps:
-            request = self._scripted.popleft()[1]
-            request.arrival = request.queued = self.env.now
-            self.submit(request)
+            self._arrive(self._scripted.popleft()[1])
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
