@@ -42,7 +42,7 @@ def documents(rows: list[Row]) -> Iterator[tuple[str, Document]]:
 def _ladder(row: Row) -> Document:
     rate = float(row["rate_or_concurrency"].split()[0])
     document = _case(row, "fit" if row["id"].startswith(FIT) else "report")
-    document["tags"] |= load_tags(rate, float(row["e2e_mean_ms"]) / 1e3, CAP)
+    document["tags"] |= {**load_tags(rate, float(row["e2e_mean_ms"]) / 1e3, CAP), "replay": row["id"]}
     document["scenario"]["workload"] = {
         "duration_s": 600.0,
         "arrivals": {"process": "poisson", "rate_per_s": rate},
@@ -74,7 +74,7 @@ def _capped(row: Row) -> Document:
 
 def _sharegpt(row: Row) -> Document:
     document = _case(row, "report")
-    document["tags"] |= {"knee": "past", "load": "heavy"}
+    document["tags"] |= {"knee": "past", "load": "heavy", "replay": row["id"]}
     document["notes"] += "; ShareGPT lengths by their quantiles, prefix sharing left out"
     document["scenario"]["workload"] = {
         "num_requests": 300,

@@ -56,7 +56,7 @@ def _run(name: str, stages: list[Row]) -> Document:
         "name": name,
         "source": f"{first['source']}, {_experiment(first) or name.removeprefix('trn-')}",
         "notes": _notes(first),
-        "tags": tags_of(first, "fit" if name in FIT else "report"),
+        "tags": {**tags_of(first, "fit" if name in FIT else "report"), **_record(first)},
         "scenario": {
             "model": first["model"],
             "hardware": HARDWARE[first["gpu"]],
@@ -173,6 +173,14 @@ def _profile(row: Row) -> str:
 def _experiment(row: Row) -> str:
     found = re.search(r"exp (\S+);", row["note"])
     return f"experiment {found.group(1)}" if found else ""
+
+
+def _record(row: Row) -> dict[str, str]:
+    """Name of the per-request record of the run, where there is one (see `calibration.cases_replay`)."""
+    if "grade A" not in row["note"]:
+        return {}
+    found = re.search(r"same run as training/(\d+-\d+)", row["note"])
+    return {"replay": f"trn-{found.group(1)}" if found else row["id"].rsplit("-", 1)[0]}
 
 
 def _notes(row: Row) -> str:
