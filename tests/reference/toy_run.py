@@ -1,4 +1,4 @@
-"""A small run made by a plain loop, with every single step kept beside the run-length rows: food for metrics and reports."""
+"""A small run made by a plain loop, every single step kept beside the run-length rows: food for metrics and reports."""
 
 from __future__ import annotations
 
