@@ -28,6 +28,7 @@ class Scheduler(ABC):
         partial: running requests outside the decode group that still want tokens, in running order.
         draining: running requests whose last token is in flight.
         blocked: nobody can be admitted before a request ends or one that matters arrives.
+        scribes: members of the decode group that write text which others may look up.
     """
 
     def __init__(self, config: EngineConfig, window: int | None = None) -> None:
@@ -41,7 +42,7 @@ class Scheduler(ABC):
         self.draining: list[Request] = []
         self.blocked = True
         self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
-        self._scribes: dict[Request, None] = {}  # members that write text which others may look up
+        self.scribes: dict[Request, None] = {}
         self._next_rank = 0
 
     # -- the policy ---------------------------------------------------------------------------------------------------
@@ -143,13 +144,15 @@ class Scheduler(ABC):
             return
         self.group.join(request)
         if request.spans and request.spans[-1][1] > request.computed and self.config.enable_prefix_caching:
-            self._scribes[request] = None
+            self.scribes[request] = None
 
     def _move_group(self, steps: int) -> int:
         """Move all members on; return the blocks that they start, which are still to be taken."""
         started, filled = self.group.advance(steps)
         already_full = self.group.already_full()
         self.pool.fill(started - already_full if self.hash_lag else filled)
+        for scribe in self.scribes:
+            self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
         return started
 
     def _end_decodes(self) -> list[Request]:
@@ -160,7 +163,7 @@ class Scheduler(ABC):
 
     def _drain(self, request: Request) -> None:
         request.draining = True
-        self._scribes.pop(request, None)
+        self.scribes.pop(request, None)
         self.draining.append(request)
 
     def settle_partial(self) -> None:
@@ -172,9 +175,6 @@ class Scheduler(ABC):
 
     def lookup(self, request: Request) -> Hit:
         """The cached prefix of a waiting request; at least its last token is left to compute."""
-        if self._scribes:
-            for scribe in self._scribes:
-                self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
         return self.pool.lookup(request, (request.known - 1) // self.config.block_size)
 
     def start(self, step: Step, request: Request, chunk: int, hit: Hit) -> None:
@@ -205,7 +205,7 @@ class Scheduler(ABC):
         full = self.full_blocks(victim, lag=self.hash_lag)
         if victim.in_group:
             self.group.leave(victim)
-            self._scribes.pop(victim, None)
+            self.scribes.pop(victim, None)
             step.interrupted.append(victim)
             victim.computed += tokens_in_step
             counted, full = full, max(full, (victim.computed - self.hash_lag) // self.config.block_size)
@@ -223,7 +223,7 @@ class Scheduler(ABC):
         """Take a member that gets no token in this step out of the group."""
         full = self.full_blocks(request, lag=self.hash_lag)
         self.group.leave(request)
-        self._scribes.pop(request, None)
+        self.scribes.pop(request, None)
         self.pool.settle(request, full)
         self.partial.append(request)
         step.interrupted.append(request)

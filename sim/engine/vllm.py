@@ -36,6 +36,8 @@ class VllmScheduler(Scheduler):
             return 0
         if self.group.size > self.config.max_num_batched_tokens:
             return 0
+        if self.scribes and self.waiting:
+            return 0  # what a member writes may be what the head of the queue wants to hit
         return self.group.steps_within(self.pool.free, self.group.steps_to_change(limit))
 
     # -- running requests ---------------------------------------------------------------------------------------------
