@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from story import ask, batches, column, play
 
 # -- the loop
@@ -113,6 +114,14 @@ def test_priority_queue_is_ordered_by_priority_then_arrival_then_index() -> None
         max_num_seqs=1,
     )
     assert batches(steps) == ["1:4", "4:4", "5:4", "2:4", "3:4", "0:4"]
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_a_late_turn_queues_by_its_arrival_not_by_its_index(policy: str) -> None:
+    steps, _ = play(
+        ask(4, 2), ask(4, after=0, think_us=50), ask(4, at=10), ask(4, at=20), policy=policy, max_num_seqs=1
+    )
+    assert batches(steps) == ["0:4", "0", "2:4", "3:4", "1:4"]
 
 
 # -- long prefills and chunks

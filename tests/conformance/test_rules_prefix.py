@@ -97,6 +97,29 @@ def test_free_hit_blocks_count_as_needed() -> None:
     assert steps[4]["admitted"] == [[2, 8, 0]]
 
 
+def test_free_hit_blocks_count_for_the_whole_prompt_not_only_for_the_chunk() -> None:
+    # 5 usable blocks: 2 held by request 1, 2 free and cached, 1 free. The chunk of 4 tokens would fit, 16 do not.
+    steps, _ = play(
+        read(("sys", 8)),
+        read(("u", 6), output=3, at=300),
+        read(("sys", 8), ("w", 8), at=350),
+        num_gpu_blocks=6,
+        max_num_batched_tokens=5,
+    )
+    assert batches(steps) == ["0:5", "0:3", "1:5", "1", "1", "1", "2:5", "2:3"]
+
+
+def test_free_hit_blocks_count_for_the_chunk_too() -> None:
+    steps, _ = play(
+        read(("sys", 8)),
+        read(("u", 6), output=3, at=200),
+        read(("sys", 8), ("w", 4), at=250),
+        num_gpu_blocks=5,
+        scheduler_reserve_full_isl=False,
+    )
+    assert batches(steps) == ["0:8", "1:6", "1", "1", "2:4"]
+
+
 # -- no deduplication
 
 
