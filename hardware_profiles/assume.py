@@ -1,100 +1,111 @@
-"""Kernel figures for a device that nobody measured: datasheet peaks times the efficiencies of those measured."""
+"""Kernel figures for what nobody measured on a device: datasheet peaks times the efficiencies of devices measured."""
 
 from __future__ import annotations
 
-from hardware_profiles.kernels import (
-    CollectiveFit,
-    DecodeAttentionFit,
-    ElementwiseFit,
-    GemmFit,
-    Kernels,
-    PrefillAttentionFit,
-    Segment,
-)
+from hardware_profiles.kernels import CollectiveFit, MemoryBoundFit, RooflineFit, Segment
 from hardware_profiles.profile import HardwareProfile
 from sim.errors import InputError
 
-# Typical figures of the six fitted NVIDIA devices (aiconfigurator-core 0.12.0 tables).
-_SOURCE = "assumed: datasheet times the typical efficiency of fitted devices"
-_GEMM_PEAK = {"bf16": 0.76, "fp8": 0.55, "int8": 0.55, "fp4": 0.40}
-_BANDWIDTH = 0.80
-_ELEMENTWISE_BANDWIDTH = 0.70
-_PREFILL_PEAK = 0.60
+# Fractions of the datasheet, and fixed times, that the fitted NVIDIA devices reach (medians over their profiles).
+_SOURCE = "datasheet times the median efficiency of the fitted devices"
+_GEMM_PEAK = {"bf16": 0.76, "fp8": 0.58, "int8": 0.55, "fp4": 0.42}
+_GEMM_FIXED_S = {"bf16": 3e-6}
+_QUANTIZED_FIXED_S = 6e-6
+_BANDWIDTH = 0.82
+_ATTENTION_PEAK = 0.62
 _PREFILL_BANDWIDTH = 0.30
+_ATTENTION_FIXED_S = 12e-6
+_EXPERTS_PEAK = 0.40
+_EXPERTS_FIXED_S = 40e-6
+_ELEMENTWISE_FIXED_S = 2e-6
 _LINK = 0.45
+_ALPHA_S = {"nvlink": 5e-6, "pcie": 13e-6}
 
 
-def gemm_fit(hardware: HardwareProfile, family: str, dtype: str) -> GemmFit:
-    """The fit of GEMM ``family`` (weights computed in ``dtype``), or an assumed one."""
-    if family in hardware.kernels.gemm:
-        return hardware.kernels.gemm[family]
-    return GemmFit(
-        provenance="assumed",
-        source=_SOURCE,
-        peak_flops=hardware.peak_flops(dtype) * _GEMM_PEAK.get(dtype, _GEMM_PEAK["bf16"]),
-        bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s * _BANDWIDTH,
-        fixed_s=3e-6 if family == "bf16" else 8e-6,
-    )
+def gemm_fit(hardware: HardwareProfile, family: str, dtype: str) -> RooflineFit:
+    """The fit of GEMM ``family``, whose products run at the peak of ``dtype``, or an assumed one."""
+    found = hardware.kernels.gemm.get(family)
+    fixed = _GEMM_FIXED_S.get(family, _QUANTIZED_FIXED_S)
+    return found or _assumed(hardware, dtype, _GEMM_PEAK.get(dtype, 0.76), _BANDWIDTH, fixed, 3.0)
 
 
-def decode_attention_fit(hardware: HardwareProfile, dtype: str) -> DecodeAttentionFit:
-    """The fit of decode attention over a cache of ``dtype``, or an assumed one."""
-    if dtype in hardware.kernels.decode_attention:
-        return hardware.kernels.decode_attention[dtype]
-    if "bf16" in hardware.kernels.decode_attention:
-        return hardware.kernels.decode_attention["bf16"]
-    return DecodeAttentionFit(
-        provenance="assumed",
-        source=_SOURCE,
-        bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s * _BANDWIDTH,
-        fixed_s=12e-6,
-    )
+def experts_fit(hardware: HardwareProfile, family: str, dtype: str) -> RooflineFit:
+    """The fit of grouped expert products of ``family``, or an assumed one."""
+    found = hardware.kernels.experts.get(family)
+    return found or _assumed(hardware, dtype, _EXPERTS_PEAK, _BANDWIDTH, _EXPERTS_FIXED_S, 2.0)
 
 
-def prefill_attention_fit(hardware: HardwareProfile, dtype: str) -> PrefillAttentionFit:
-    """The fit of prefill attention, or an assumed one."""
-    if dtype in hardware.kernels.prefill_attention:
-        return hardware.kernels.prefill_attention[dtype]
-    if "bf16" in hardware.kernels.prefill_attention:
-        return hardware.kernels.prefill_attention["bf16"]
-    return PrefillAttentionFit(
-        provenance="assumed",
-        source=_SOURCE,
-        peak_flops=hardware.peak_flops("bf16") * _PREFILL_PEAK,
-        bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s * _PREFILL_BANDWIDTH,
-        fixed_s=12e-6,
-    )
+def decode_attention_fit(hardware: HardwareProfile, dtype: str) -> MemoryBoundFit:
+    """The fit of decode attention over a cache of ``dtype`` (else over bf16), or an assumed one."""
+    found = hardware.kernels.decode_attention
+    return found.get(dtype) or found.get("bf16") or _memory_bound(hardware, _ATTENTION_FIXED_S)
 
 
-def elementwise_fit(hardware: HardwareProfile) -> ElementwiseFit:
+def prefill_attention_fit(hardware: HardwareProfile, dtype: str) -> RooflineFit:
+    """The fit of prefill attention over a cache of ``dtype`` (else over bf16), or an assumed one."""
+    found = hardware.kernels.prefill_attention
+    assumed = _assumed(hardware, "bf16", _ATTENTION_PEAK, _PREFILL_BANDWIDTH, _ATTENTION_FIXED_S, 1.0)
+    return found.get(dtype) or found.get("bf16") or assumed
+
+
+def mla_decode_fit(hardware: HardwareProfile, dtype: str) -> RooflineFit:
+    """The fit of latent decode attention, or an assumed one."""
+    found = hardware.kernels.mla_decode
+    assumed = _assumed(hardware, "bf16", _ATTENTION_PEAK, _BANDWIDTH, _ATTENTION_FIXED_S, 2.0)
+    return found.get(dtype) or found.get("bf16") or assumed
+
+
+def mla_prefill_fit(hardware: HardwareProfile, dtype: str) -> RooflineFit:
+    """The fit of attention over expanded latents, or an assumed one."""
+    found = hardware.kernels.mla_prefill
+    assumed = _assumed(hardware, "bf16", _ATTENTION_PEAK, _PREFILL_BANDWIDTH, _ATTENTION_FIXED_S, 1.0)
+    return found.get(dtype) or found.get("bf16") or assumed
+
+
+def elementwise_fit(hardware: HardwareProfile) -> MemoryBoundFit:
     """The fit of memory-bound pieces, or an assumed one."""
-    return hardware.kernels.elementwise or ElementwiseFit(
-        provenance="assumed",
-        source=_SOURCE,
-        bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s * _ELEMENTWISE_BANDWIDTH,
-        fixed_s=2e-6,
-    )
+    return hardware.kernels.elementwise or _memory_bound(hardware, _ELEMENTWISE_FIXED_S)
 
 
-def all_reduce_fit(hardware: HardwareProfile, ranks: int) -> CollectiveFit:
-    """The fit of an all-reduce over ``ranks`` GPUs of a node, or an assumed one from the link's bandwidth.
+def collective_fit(hardware: HardwareProfile, kind: str, ranks: int, ranks_per_node: int) -> CollectiveFit:
+    """The fit of ``kind`` over ``ranks`` GPUs, or an assumed one from the slowest link on the way.
 
-    A rank count between fitted ones takes the next larger fit.
+    A rank count between fitted ones takes the next larger fit; groups past ``ranks_per_node`` are bound by the network.
 
     Raises:
         InputError: fewer than two ranks.
     """
     if ranks < 2:
-        raise InputError("layout", f"an all-reduce needs at least 2 ranks, got {ranks}")
-    for fit in sorted(hardware.kernels.all_reduce, key=lambda entry: entry.ranks):
-        if fit.ranks >= ranks:
-            return fit
-    beta = hardware.links.gpu_bytes_per_s.value * _LINK * 2 / 2
-    alpha = 5e-6 if hardware.links.kind != "pcie" else 6e-6 * ranks / 2
+        raise InputError("layout", f"a collective needs at least 2 ranks, got {ranks}")
+    if ranks <= ranks_per_node:
+        for fit in sorted(hardware.kernels.collectives.get(kind, ()), key=lambda entry: entry.ranks):
+            if fit.ranks >= ranks:
+                return fit
+    links = hardware.links
+    link = links.gpu_bytes_per_s.value if ranks <= ranks_per_node else links.inter_node_bytes_per_s.value
+    alpha = _ALPHA_S.get(links.kind, 8e-6) * (1 if ranks <= ranks_per_node else 4)
+    beta = link * _LINK * {"all_gather": 2.0, "reduce_scatter": 2.0, "all_to_all": 2.0}.get(kind, 1.0)
     segment = Segment(alpha_s=alpha, beta_bytes_per_s=beta)
     return CollectiveFit(provenance="assumed", source=_SOURCE, ranks=ranks, segments=(segment,))
 
 
-def kernels_assumed(hardware: HardwareProfile) -> bool:
-    """Whether nothing at all was fitted on this device."""
-    return hardware.kernels == Kernels()
+def _assumed(
+    hardware: HardwareProfile, dtype: str, peak: float, bandwidth: float, fixed_s: float, sharpness: float
+) -> RooflineFit:
+    return RooflineFit(
+        provenance="assumed",
+        source=_SOURCE,
+        peak_flops=hardware.peak_flops(dtype) * peak,
+        bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s * bandwidth,
+        fixed_s=fixed_s,
+        sharpness=sharpness,
+    )
+
+
+def _memory_bound(hardware: HardwareProfile, fixed_s: float) -> MemoryBoundFit:
+    return MemoryBoundFit(
+        provenance="assumed",
+        source=_SOURCE,
+        bandwidth_bytes_per_s=hardware.memory_bandwidth_bytes_per_s * _BANDWIDTH,
+        fixed_s=fixed_s,
+    )

@@ -1,41 +1,37 @@
-"""Fitted figures by operator family and dtype: the kernels section of a profile."""
+"""Fitted figures by operator family and dtype: the kernels section of a profile.
+
+Each section is a physical law with few figures and, where measurements show that it pays, `Grid` factors on top, all
+multiplied. The laws themselves are in ``sim.cost.laws``.
+"""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from hardware_profiles.figures import Fit
+from hardware_profiles.grid import Grid
 from sim.schema import StrictModel
 
 
-class GemmFit(Fit):
-    """Matrix product: ``max(flops / peak, bytes / bandwidth) + fixed``."""
+class RooflineFit(Fit):
+    """``((flops / peak)^p + (bytes / bandwidth)^p)^(1/p) + fixed`` with ``p = sharpness``.
+
+    ``sharpness`` 1 is a sum (nothing overlaps); a large one is the plain maximum of the roofline.
+    """
 
     peak_flops: float = Field(gt=0)
     bandwidth_bytes_per_s: float = Field(gt=0)
     fixed_s: float = Field(ge=0)
+    sharpness: float = Field(8.0, ge=1, le=32)
+    grids: tuple[Grid, ...] = ()
 
 
-class DecodeAttentionFit(Fit):
-    """Attention of one query a sequence: ``bytes / bandwidth + fixed``, bytes by the cache read."""
-
-    bandwidth_bytes_per_s: float = Field(gt=0)
-    fixed_s: float = Field(ge=0)
-
-
-class PrefillAttentionFit(Fit):
-    """Causal attention of a chunk: ``flops / peak + bytes / bandwidth + fixed`` (a sum, not a maximum)."""
-
-    peak_flops: float = Field(gt=0)
-    bandwidth_bytes_per_s: float = Field(gt=0)
-    fixed_s: float = Field(ge=0)
-
-
-class ElementwiseFit(Fit):
-    """Memory-bound pieces (norms, activations, rotary, cache writes): ``bytes / bandwidth + fixed``."""
+class MemoryBoundFit(Fit):
+    """``bytes / bandwidth + fixed``."""
 
     bandwidth_bytes_per_s: float = Field(gt=0)
     fixed_s: float = Field(ge=0)
+    grids: tuple[Grid, ...] = ()
 
 
 class Segment(StrictModel):
@@ -54,10 +50,28 @@ class CollectiveFit(Fit):
 
 
 class Kernels(StrictModel):
-    """All fitted sections. Keys are GEMM families (``bf16``, ``fp8``, ...) or KV dtypes."""
+    """All fitted sections of one device.
 
-    gemm: dict[str, GemmFit] = Field(default_factory=dict)
-    decode_attention: dict[str, DecodeAttentionFit] = Field(default_factory=dict)
-    prefill_attention: dict[str, PrefillAttentionFit] = Field(default_factory=dict)
-    elementwise: ElementwiseFit | None = None
-    all_reduce: tuple[CollectiveFit, ...] = ()
+    Attributes:
+        gemm: by family of weights (``bf16``, ``fp8``, ...). Grid axes m, n, k.
+        decode_attention: by dtype of the cache. Grid axes parallel (sequences x KV heads), context, group (query heads
+            a KV head), head_dim; a second grid sees batch and kv_heads apart.
+        prefill_attention: by dtype of the cache. Grid axes parallel (sequences x query heads), new, group, head_dim.
+        mla_decode: attention in the latent space (multi-head latent attention), by dtype. Grid axes batch, context,
+            heads.
+        mla_prefill: attention over expanded keys and values, by dtype. Grid axes parallel, new.
+        experts: grouped products of a mixture of experts, by family. Grid axes rows (an expert), experts, matrix
+            (hidden x width).
+        elementwise: norms, activations, rotary, cache writes, quantisation. Grid axis bytes.
+        collectives: by kind (``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``), one for each rank
+            count.
+    """
+
+    gemm: dict[str, RooflineFit] = Field(default_factory=dict)
+    decode_attention: dict[str, MemoryBoundFit] = Field(default_factory=dict)
+    prefill_attention: dict[str, RooflineFit] = Field(default_factory=dict)
+    mla_decode: dict[str, RooflineFit] = Field(default_factory=dict)
+    mla_prefill: dict[str, RooflineFit] = Field(default_factory=dict)
+    experts: dict[str, RooflineFit] = Field(default_factory=dict)
+    elementwise: MemoryBoundFit | None = None
+    collectives: dict[str, tuple[CollectiveFit, ...]] = Field(default_factory=dict)

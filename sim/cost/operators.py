@@ -9,22 +9,20 @@ from typing import Literal
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
 from sim.models.quantization import WeightFormat
 
-# What an operator's size m counts: all tokens, decoding sequences, keys that prefill chunks read, sequences sampled.
+# What an operator scales with: all tokens, decoding sequences, keys that prefill chunks read, sequences sampled.
 Driver = Literal["tokens", "decode_seqs", "prefill_context", "sampled"]
-_PEAK_DTYPE = {"fp16": "bf16", "nvfp4": "fp4", "mxfp4": "fp4"}
 
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """(m, k) x (k, n) with weights of ``family``; ``batch`` independent ones (heads of a batched product)."""
+    """(m, k) x (k, n) with weights of ``family`` and ``bits``; ``batch`` independent ones (one a head)."""
 
     name: str
     n: int
     k: int
     family: str
-    dtype: str
     bits: float
-    count: int = 1
+    count: int
     driver: Driver = "tokens"
     batch: int = 1
 
@@ -36,26 +34,34 @@ class Elementwise:
     name: str
     bytes_per_token: float
     kernels: int
-    count: int = 1
+    count: int
     driver: Driver = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Routed experts of one MoE layer: gate-up and down products of the experts that are hit."""
+    """Routed experts of one MoE layer as this rank holds them.
+
+    Attributes:
+        hidden, width: of one expert here.
+        projections: matrices an expert: 3 gated, 2 plain.
+        experts, total_experts: on this rank, and of the layer.
+        top_k: experts a token.
+        token_share: tokens of the whole group for each token of this rank.
+    """
 
     name: str
     hidden: int
-    intermediate: int  # width on this rank
-    up_width: int  # columns of the first product for each unit of ``intermediate``: 2 where gated
-    experts: int  # on this rank
+    width: int
+    projections: int
+    experts: int
     total_experts: int
     top_k: int
     family: str
-    dtype: str
     bits: float
-    token_share: float  # tokens of the whole group for each token of this rank
-    count: int = 1
+    token_share: float
+    count: int
+    driver: Driver = "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +69,11 @@ class Collective:
     """``kind`` over ``ranks`` GPUs, ``bytes_per_token`` a rank."""
 
     name: str
-    kind: Literal["all_reduce", "all_gather", "all_to_all"]
+    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
     ranks: int
     bytes_per_token: float
-    count: int = 1
-    driver: Driver = "tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionKernel:
-    """The attention of ``count`` equal layers on one rank."""
-
-    attention: Attention
-    heads: int
-    kv_heads: int
     count: int
+    driver: Driver = "tokens"
 
 
 Operator = Gemm | Elementwise | Experts | Collective
@@ -92,22 +88,6 @@ class Ranks:
     expert_parallel: bool
 
 
-def _gemm(
-    weights: WeightFormat,
-    component: str,
-    name: str,
-    n: int,
-    k: int,
-    count: int,
-    driver: Driver = "tokens",
-    batch: int = 1,
-) -> Gemm:
-    kept = component in weights.unquantized
-    dtype = "bf16" if kept else _PEAK_DTYPE.get(weights.compute_dtype, weights.compute_dtype)
-    family = "bf16" if kept else weights.gemm_family
-    return Gemm(name, n, k, family, dtype, weights.bits(component), count, driver, batch)
-
-
 def kv_heads_of(attention: Attention, tensor: int) -> int:
     """KV heads that one rank holds: replicated where there are fewer than ranks."""
     return max(1, attention.num_kv_heads // tensor)
@@ -119,16 +99,16 @@ def layer_operators(arch: Architecture, run: LayerRun, weights: WeightFormat, ra
     if run.attention is not None:
         yield Elementwise("norm", 8.0 * hidden, 1, count)
         if run.attention.kind == "mla":
-            yield from _mla(run.attention, hidden, weights, ranks.tensor, count)
+            yield from _latent_attention(run.attention, hidden, weights, ranks.tensor, count)
         elif run.attention.kind == "linear":
-            yield from _linear(run.attention, hidden, weights, ranks.tensor, count)
+            yield from _linear_mixer(run.attention, hidden, weights, ranks.tensor, count)
         else:
-            yield from _heads(run.attention, hidden, weights, ranks.tensor, count)
+            yield from _head_attention(run.attention, hidden, weights, ranks.tensor, count)
         yield from _all_reduce(ranks.tensor, hidden, count)
     if run.mlp is not None:
         yield Elementwise("norm", 8.0 * hidden, 1, count)
         if run.mlp.num_experts:
-            yield from _moe(run.mlp, hidden, weights, ranks, count)
+            yield from _experts(run.mlp, hidden, weights, ranks, count)
         else:
             yield from _dense(run.mlp, hidden, weights, "dense_mlp", run.mlp.intermediate_size, ranks.tensor, count)
         yield from _all_reduce(ranks.tensor, hidden, count)
@@ -137,13 +117,26 @@ def layer_operators(arch: Architecture, run: LayerRun, weights: WeightFormat, ra
 def outer_operators(arch: Architecture, weights: WeightFormat, tensor: int) -> Iterator[Operator]:
     """Embedding, final norm, LM head and sampling."""
     hidden, vocab = arch.hidden_size, -(-arch.vocab_size // tensor)
-    yield Elementwise("embedding", 4.0 * hidden, 1)
+    yield Elementwise("embedding", 4.0 * hidden, 1, 1)
     yield from _all_reduce(tensor, hidden, 1)
-    yield Elementwise("norm", 8.0 * hidden, 1)
+    yield Elementwise("norm", 8.0 * hidden, 1, 1)
     yield _gemm(weights, "lm_head", "lm_head", vocab, hidden, 1, "sampled")
     if tensor > 1:
         yield Collective("all_gather", "all_gather", tensor, 2.0 * vocab, 1, "sampled")
     yield Elementwise("sampling", 10.0 * arch.vocab_size, 4, 1, "sampled")
+
+
+def _gemm(
+    weights: WeightFormat, component: str, name: str, n: int, k: int, count: int, driver: Driver = "tokens"
+) -> Gemm:
+    family = "bf16" if component in weights.unquantized else weights.gemm_family
+    return Gemm(name, n, k, family, weights.bits(component), count, driver)
+
+
+def _quantize(weights: WeightFormat, component: str, width: int, count: int) -> Iterator[Operator]:
+    """Activations of W8A8 and narrower formats are quantised before the product."""
+    if component not in weights.unquantized and weights.gemm_family in ("fp8", "fp8_block", "int8", "nvfp4"):
+        yield Elementwise("quantize", 3.0 * width, 1, count)
 
 
 def _all_reduce(tensor: int, hidden: int, count: int) -> Iterator[Operator]:
@@ -151,44 +144,47 @@ def _all_reduce(tensor: int, hidden: int, count: int) -> Iterator[Operator]:
         yield Collective("all_reduce", "all_reduce", tensor, 2.0 * hidden, count)
 
 
-def _heads(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:
+def _head_attention(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:
     heads, kv = a.num_heads // tensor, kv_heads_of(a, tensor)
     q_width = heads * a.head_dim * (2 if a.output_gate else 1)
+    yield from _quantize(weights, "attention", hidden, count)
     yield _gemm(weights, "attention", "qkv_proj", q_width + kv * (a.head_dim + a.v_head_dim), hidden, count)
     rotated = (heads + kv) * a.head_dim
     if a.qk_norm:
         yield Elementwise("norm", 4.0 * rotated, 2, count)
     yield Elementwise("rope", 4.0 * rotated, 1, count)
     yield Elementwise("kv_write", 4.0 * kv * (a.head_dim + a.v_head_dim), 1, count)
+    yield from _quantize(weights, "attention", heads * a.v_head_dim, count)
     yield _gemm(weights, "attention", "o_proj", hidden, heads * a.v_head_dim, count)
 
 
-def _mla(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:
+def _latent_attention(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:
     """DeepSeek-V2 (arXiv 2405.04434): latent projections are replicated, heads are sharded.
 
     Decode uses the absorbed form (queries and outputs pass through the up-projections, attention runs in the latent
-    space); prefill expands keys and values of all it attends.
+    space); prefill expands keys and values of all that it attends.
     """
-    heads = a.num_heads // tensor
-    latent = a.kv_lora_rank + a.qk_rope_head_dim
+    heads, rank, nope = a.num_heads // tensor, a.kv_lora_rank, a.qk_nope_head_dim
+    latent = rank + a.qk_rope_head_dim
+    yield from _quantize(weights, "attention", hidden, count)
     if a.q_lora_rank:
         yield _gemm(weights, "attention", "qkv_proj", a.q_lora_rank + latent, hidden, count)
+        yield from _quantize(weights, "attention", a.q_lora_rank, count)
         yield _gemm(weights, "attention", "q_up_proj", heads * a.head_dim, a.q_lora_rank, count)
     else:
         yield _gemm(weights, "attention", "qkv_proj", heads * a.head_dim + latent, hidden, count)
-    yield Elementwise("norm", 4.0 * (a.q_lora_rank + a.kv_lora_rank), 2, count)
+    yield Elementwise("norm", 4.0 * (a.q_lora_rank + rank), 2, count)
     yield Elementwise("rope", 4.0 * (heads + 1) * a.qk_rope_head_dim, 1, count)
     yield Elementwise("kv_write", 4.0 * latent, 1, count)
-    nope, rank = a.qk_nope_head_dim, a.kv_lora_rank
-    yield Gemm("absorb", rank, nope, "bf16", "bf16", 16, count, "decode_seqs", heads)
-    yield Gemm("absorb", a.v_head_dim, rank, "bf16", "bf16", 16, count, "decode_seqs", heads)
-    up = heads * (nope + a.v_head_dim)
-    yield _gemm(weights, "attention", "kv_up_proj", up, rank, count, "prefill_context")
+    yield Gemm("absorb", rank, nope, "bf16", 16.0, count, "decode_seqs", heads)
+    yield Gemm("absorb", a.v_head_dim, rank, "bf16", 16.0, count, "decode_seqs", heads)
+    yield _gemm(weights, "attention", "kv_up_proj", heads * (nope + a.v_head_dim), rank, count, "prefill_context")
+    yield from _quantize(weights, "attention", heads * a.v_head_dim, count)
     yield _gemm(weights, "attention", "o_proj", hidden, heads * a.v_head_dim, count)
 
 
-def _linear(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:
-    """A mixer with constant state: its projections, and its state read and written once for each token."""
+def _linear_mixer(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:
+    """A mixer with constant state: its projections, and its state read and written once a token."""
     inner = a.num_heads * a.v_head_dim // tensor
     width = max(1, a.linear_params // (hidden * tensor) - inner)
     yield _gemm(weights, "attention", "mixer_in_proj", width, hidden, count)
@@ -199,26 +195,37 @@ def _linear(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count
 def _dense(
     mlp: Mlp, hidden: int, weights: WeightFormat, component: str, width: int, tensor: int, count: int
 ) -> Iterator[Operator]:
-    inner = -(-width // tensor)
-    up = 2 if mlp.gated else 1
+    inner, up = -(-width // tensor), 2 if mlp.gated else 1
     prefix = "shared_" if component == "shared_experts" else ""
+    yield from _quantize(weights, component, hidden, count)
     yield _gemm(weights, component, f"{prefix}gate_up_proj", up * inner, hidden, count)
     yield Elementwise("activation", 2.0 * (up + 1) * inner, 1, count)
+    yield from _quantize(weights, component, inner, count)
     yield _gemm(weights, component, f"{prefix}down_proj", hidden, inner, count)
 
 
-def _moe(mlp: Mlp, hidden: int, weights: WeightFormat, ranks: Ranks, count: int) -> Iterator[Operator]:
+def _experts(mlp: Mlp, hidden: int, weights: WeightFormat, ranks: Ranks, count: int) -> Iterator[Operator]:
+    """Router, routed experts (sharded by width over TP, or by expert over TP x DP), shared experts."""
     yield _gemm(weights, "router", "router", mlp.num_experts, hidden, count)
-    yield Elementwise("routing", 8.0 * mlp.num_experts, 3, count)
+    yield Elementwise("routing", 8.0 * mlp.num_experts, 2, count)
     group = ranks.tensor * ranks.data
-    experts, width = mlp.num_experts, -(-mlp.intermediate_size // ranks.tensor)
+    experts, width, share = mlp.num_experts, -(-mlp.intermediate_size // ranks.tensor), 1.0
     if ranks.expert_parallel:
-        experts, width = max(1, mlp.num_experts // group), mlp.intermediate_size
-    proto = _gemm(weights, "experts", "experts", width, hidden, count)
+        experts, width, share = max(1, mlp.num_experts // group), mlp.intermediate_size, float(ranks.data)
+    family = "bf16" if "experts" in weights.unquantized else weights.gemm_family
     yield Experts(
-        "experts", hidden, width, 2 if mlp.gated else 1, experts, mlp.num_experts, mlp.experts_per_token,
-        proto.family, proto.dtype, proto.bits, float(ranks.data if ranks.expert_parallel else 1), count,
-    )  # fmt: skip
+        "experts",
+        hidden,
+        width,
+        3 if mlp.gated else 2,
+        experts,
+        mlp.num_experts,
+        mlp.experts_per_token,
+        family,
+        weights.bits("experts"),
+        share,
+        count,
+    )
     if mlp.shared_intermediate_size:
         yield from _dense(mlp, hidden, weights, "shared_experts", mlp.shared_intermediate_size, ranks.tensor, count)
     if ranks.expert_parallel and ranks.data > 1:

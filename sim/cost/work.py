@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.cost.operators import (
-    _PEAK_DTYPE,
-    Experts,
-    Gemm,
-    Operator,
-    Ranks,
-    kv_heads_of,
-    layer_operators,
-    outer_operators,
-)
+from sim.cost.laws import GEMM_FAMILIES
+from sim.cost.operators import Experts, Gemm, Operator, Ranks, kv_heads_of, layer_operators, outer_operators
 from sim.layout import Layout
 from sim.models.architecture import Architecture, Attention
 from sim.models.kv_format import KvFormat
@@ -38,7 +30,7 @@ class ModelWork:
     def __init__(self, arch: Architecture, weights: WeightFormat, kv: KvFormat, layout: Layout) -> None:
         ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
         #: precision of the matrix products, as peaks are listed
-        self.dtype = _PEAK_DTYPE.get(weights.compute_dtype, weights.compute_dtype)
+        self.dtype = GEMM_FAMILIES[weights.gemm_family].dtype
         self._gpus = ranks.tensor * ranks.data
         self._operators: list[Operator] = [
             *(operator for run in arch.layers for operator in layer_operators(arch, run, weights, ranks)),
@@ -64,7 +56,7 @@ class ModelWork:
                     * operator.experts
                     / operator.total_experts
                 )
-                total += rows * 2.0 * operator.hidden * operator.intermediate * (operator.up_width + 1) * operator.count
+                total += rows * 2.0 * operator.hidden * operator.width * operator.projections * operator.count
         for windowed, decode_flops, pair_flops, _ in self._attention:
             suffix = "_windowed" if windowed else ""
             total += decode_flops * shape[f"decode_context{suffix}"] + pair_flops * shape[f"prefill_pairs{suffix}"]
@@ -80,7 +72,7 @@ class ModelWork:
                 total += np.where(drivers[operator.driver] > 0, weights, 0.0)
             elif isinstance(operator, Experts):
                 missed = (1.0 - operator.top_k / operator.total_experts) ** (drivers["tokens"] * operator.token_share)
-                matrices = operator.hidden * operator.intermediate * (operator.up_width + 1) * operator.bits / 8
+                matrices = operator.hidden * operator.width * operator.projections * operator.bits / 8
                 total += operator.experts * (1.0 - missed) * matrices * operator.count
         for windowed, _, _, kv_bytes in self._attention:
             suffix = "_windowed" if windowed else ""

@@ -1,0 +1,125 @@
+"""Which tables of ``aiconfigurator-core`` 0.12.0 feed which family, and the columns that they must have."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["gemm", "decode", "prefill", "mla_decode", "mla_prefill", "experts", "quantize", "all_reduce", "nccl"]
+
+
+class Columns(NamedTuple):
+    """Columns that the reader uses, and all that the known version has."""
+
+    needed: frozenset[str]
+    all: frozenset[str]
+
+
+class Table(NamedTuple):
+    """One file: its kind, its path below the system, and what to keep (their dtype to ours)."""
+
+    kind: Kind
+    path: str
+    dtypes: dict[str, str] = {}  # noqa: RUF012
+
+
+class System(NamedTuple):
+    """A device: its folder, and its tables."""
+
+    folder: str
+    tables: tuple[Table, ...]
+
+
+def _columns(needed: str, more: str = "") -> Columns:
+    head = "framework version device op_name kernel_source latency power"
+    wanted = frozenset(needed.split())
+    return Columns(wanted | {"latency"}, wanted | frozenset(f"{head} {more}".split()))
+
+
+_ATTENTION: Final = "batch_size isl num_heads num_key_value_heads head_dim attn_dtype kv_cache_dtype step"
+_MLA: Final = "mla_dtype kv_cache_dtype num_heads batch_size isl step"
+
+COLUMNS: Final[dict[Kind, Columns]] = {
+    "gemm": _columns("gemm_dtype m n k"),
+    "decode": _columns(_ATTENTION, "window_size beam_width"),
+    "prefill": _columns(_ATTENTION, "window_size beam_width"),
+    "mla_decode": _columns(_MLA, "tp_size"),
+    "mla_prefill": _columns(_MLA, "tp_size"),
+    "experts": _columns(
+        "moe_dtype num_tokens hidden_size inter_size topk num_experts moe_tp_size moe_ep_size distribution"
+    ),
+    "quantize": _columns("m k quant_dtype"),
+    "all_reduce": _columns("allreduce_dtype num_gpus message_size", "backend implementation"),
+    "nccl": _columns("nccl_dtype num_gpus message_size op_name"),
+}
+
+_KV: Final = {"bfloat16": "bf16", "fp8": "fp8"}
+
+
+def _attention(framework: str, version: str, kv: dict[str, str]) -> list[Table]:
+    base = f"attention/{framework}/{version}"
+    return [
+        Table("decode", f"{base}/generation_attention_perf.parquet", kv),
+        Table("prefill", f"{base}/context_attention_perf.parquet", kv),
+    ]
+
+
+def _mla(framework: str, version: str, kv: dict[str, str]) -> list[Table]:
+    base = f"mla/{framework}/{version}"
+    return [
+        Table("mla_decode", f"{base}/generation_mla_perf.parquet", kv),
+        Table("mla_prefill", f"{base}/context_mla_perf.parquet", kv),
+    ]
+
+
+def _current(folder: str, nccl: str, comm: str, *, block: str, fp4: bool) -> System:
+    """A device of the current collection (vLLM 0.24.0, SGLang 0.5.14, TensorRT-LLM 1.3.0rc20)."""
+    dense = {"bfloat16": "bf16", "fp8": "fp8"} | ({"nvfp4": "nvfp4"} if fp4 else {})
+    experts = dense | {"fp8_block": "fp8_block", "int4_wo": "w4a16", "w4a16_mxfp4": "mxfp4"}
+    return System(
+        folder,
+        (
+            Table("gemm", "gemm/vllm/0.24.0/gemm_perf.parquet", dense),
+            Table("gemm", f"gemm/{block}/gemm_perf.parquet", {"fp8_block": "fp8_block"}),
+            *_attention("vllm", "0.24.0", _KV),
+            *_mla("sglang", "0.5.14", _KV),
+            Table("experts", "moe/vllm/0.24.0/moe_perf.parquet", experts),
+            Table("quantize", "quantize/vllm/0.24.0/scale_matrix_perf.parquet", {"fp8": ""}),
+            Table("all_reduce", f"comm/vllm/{comm}/custom_allreduce_perf.parquet"),
+            Table("nccl", f"comm/nccl/{nccl}/nccl_perf.parquet"),
+        ),
+    )
+
+
+_SGLANG: Final = "sglang/0.5.14"
+_TRTLLM: Final = "trtllm/1.3.0rc20"
+
+SYSTEMS: Final[dict[str, System]] = {
+    "a100-sxm-80gb": System(
+        "a100_sxm",
+        (
+            Table("gemm", "gemm/vllm/0.14.0/gemm_perf.parquet", {"bfloat16": "bf16"}),
+            Table(
+                "gemm", "gemm/trtllm/1.0.0/gemm_perf.parquet", {"int8_wo": "w8a16", "int4_wo": "w4a16", "sq": "int8"}
+            ),
+            *_attention("vllm", "0.14.0", {"bfloat16": "bf16"}),
+            *_mla("trtllm", "1.0.0", {"bfloat16": "bf16"}),
+            Table("experts", "moe/sglang/0.5.10/moe_perf.parquet", {"bfloat16": "bf16", "int4_wo": "w4a16"}),
+            Table("all_reduce", "comm/vllm/0.14.0/custom_allreduce_perf.parquet"),
+            Table("nccl", "comm/nccl/2.27.3/nccl_perf.parquet"),
+        ),
+    ),
+    "h100-sxm": System(
+        "h100_sxm",
+        (
+            *_current("h100_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False).tables,
+            Table("gemm", "gemm/sglang/0.5.6.post2/gemm_perf.parquet", {"int8_wo": "w8a16"}),
+        ),
+    ),
+    "h200-sxm": _current("h200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False),
+    "b200": _current("b200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
+    "b300": _current("b300_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
+    "gb200": _current("gb200", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
+    "gb300": _current("gb300", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
+    "l40s": _current("l40s", "2.27.3", "0.22.0", block=_TRTLLM, fp4=False),
+    "rtx-pro-6000": _current("rtx_pro_6000_server", "2.29.2", "0.24.0", block=_TRTLLM, fp4=True),
+}

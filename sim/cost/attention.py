@@ -1,0 +1,116 @@
+"""Attention of a step: decode by the sum of contexts, prefill by what the chunks really compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hardware_profiles.assume import (
+    decode_attention_fit,
+    mla_decode_fit,
+    mla_prefill_fit,
+    prefill_attention_fit,
+)
+from hardware_profiles.profile import HardwareProfile
+from sim.cost import laws
+from sim.cost.kernels import Correction
+from sim.cost.table import Table
+from sim.models.architecture import Attention
+from sim.models.kv_format import KvFormat
+
+# Mean contexts at which decode attention is evaluated; straight lines between them.
+_CONTEXT_NODES = (1, *(2**power for power in range(6, 21)))
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKernel:
+    """The attention of ``count`` equal layers on one rank."""
+
+    attention: Attention
+    heads: int
+    kv_heads: int
+    count: int
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a query's range is cut."""
+        return self.attention.window is not None
+
+
+def decode_table(kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat, seqs: int) -> Table:
+    """Seconds of all layers against the summed contexts of ``seqs`` sequences."""
+    if kernel.attention.kind == "mla":
+        one = _latent_decode(kernel, hardware, kv, seqs)
+    else:
+        one = _head_decode(kernel, hardware, kv, seqs)
+    return Table([seqs * node for node in _CONTEXT_NODES], [kernel.count * one(node) for node in _CONTEXT_NODES])
+
+
+def _head_decode(
+    kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat, seqs: int
+) -> Callable[[float], float]:
+    a = kernel.attention
+    fit = decode_attention_fit(hardware, kv.kernel_dtype)
+    dims = a.head_dim + a.v_head_dim
+    element_bytes = (a.head_dim * kv.key_bits + a.v_head_dim * kv.value_bits) / dims / 8.0
+    fixed = {
+        "parallel": seqs * kernel.kv_heads,
+        "group": kernel.heads / kernel.kv_heads,
+        "head_dim": a.head_dim,
+        "batch": seqs,
+        "kv_heads": kernel.kv_heads,
+    }
+    correction = Correction(fit, fixed)
+
+    def seconds(context: float) -> float:
+        moved = laws.decode_attention_work(seqs, context, kernel.heads, kernel.kv_heads, dims, element_bytes)
+        fitted: float = laws.memory_bound(fit, moved) * correction(context=context)
+        return max(fitted, float(moved / hardware.memory_bandwidth_bytes_per_s))
+
+    return seconds
+
+
+def _latent_decode(
+    kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat, seqs: int
+) -> Callable[[float], float]:
+    a = kernel.attention
+    fit = mla_decode_fit(hardware, kv.kernel_dtype)
+    correction = Correction(fit, {"batch": seqs, "heads": kernel.heads})
+    peak, bandwidth = hardware.peak_flops("bf16"), hardware.memory_bandwidth_bytes_per_s
+
+    def seconds(context: float) -> float:
+        flops, moved = laws.mla_decode_work(
+            seqs, context, kernel.heads, a.kv_lora_rank, a.qk_rope_head_dim, kv.key_bits / 8.0
+        )
+        fitted: float = laws.roofline(fit, flops, moved) * correction(context=context)
+        return max(fitted, float(moved / bandwidth), float(flops / (2.0 * peak)))
+
+    return seconds
+
+
+class PrefillAttention:
+    """Seconds of the prefill chunks of a step in all layers of one kernel."""
+
+    __slots__ = ("_correction", "_count", "_dims", "_fit", "_heads", "_kv_heads", "_peak", "windowed")
+
+    def __init__(self, kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat) -> None:
+        a = kernel.attention
+        self.windowed = kernel.windowed
+        self._count, self._heads = kernel.count, kernel.heads
+        self._dims = a.head_dim + a.v_head_dim
+        self._peak = hardware.peak_flops("bf16")
+        if a.kind == "mla":
+            self._fit = mla_prefill_fit(hardware, kv.kernel_dtype)
+            self._kv_heads = kernel.heads
+        else:
+            self._fit = prefill_attention_fit(hardware, kv.kernel_dtype)
+            self._kv_heads = kernel.kv_heads
+        fixed = {"group": self._heads / self._kv_heads, "head_dim": a.head_dim}
+        self._correction = Correction(self._fit, fixed)
+
+    def __call__(self, chunks: int, tokens: int, pairs: int, keys: int) -> float:
+        """Seconds for ``chunks`` chunks of ``tokens`` new tokens that attend ``pairs`` pairs and read ``keys`` keys."""
+        flops, moved = laws.prefill_attention_work(pairs, tokens, keys, self._heads, self._kv_heads, self._dims)
+        fitted: float = laws.roofline(self._fit, flops, moved)
+        fitted *= self._correction(parallel=chunks * self._heads, new=tokens / chunks)
+        return self._count * max(fitted, float(flops / self._peak))
