@@ -124,6 +124,52 @@ def simulate(
 
 
 @app.command()
+def memory(
+    scenarios: Annotated[
+        list[Path],
+        typer.Argument(metavar="SCENARIO...", help="Scenarios, or one comparison document.", show_default=False),
+    ],
+    overrides: Overrides = [],  # noqa: B006 (Typer copies it)
+    compare: Annotated[
+        list[str],
+        typer.Option(
+            "--compare", metavar="KEY=A,B,...", help="A variant for each value, e.g. engine.kv_cache_dtype=bf16,fp8."
+        ),
+    ] = [],  # noqa: B006
+    lengths: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Context lengths to tabulate, in tokens.", show_default=False)
+    ] = "",
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="NAME==VERSION", help="Whose memory rules count, e.g. vllm==0.23.0.", show_default=False),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw budgets and users against context (.png, .svg, .pdf).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where each GPU's memory goes and how many users fit, without a simulation.
+
+    servecast memory examples/llama-70b-h100.yaml
+
+    servecast memory chat.yaml --compare model=Llama-3.1-70B,Qwen2.5-72B --compare engine.kv_cache_dtype=bf16,fp8
+
+    servecast memory examples/gqa-vs-mla.yaml
+    """
+    from reports.memory_view import parse_lengths, show_memory
+
+    show_memory(
+        scenarios,
+        overrides=overrides,
+        compare=compare,
+        lengths=parse_lengths(lengths),
+        engine=engine,
+        plot=plot,
+        as_json=as_json,
+    )
+
+
+@app.command()
 def validate(
     cases: Annotated[
         list[Path], typer.Argument(metavar="CASES...", help="Case files, folders or globs.", show_default=False)

@@ -92,6 +92,7 @@ def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
         max_model_len=served.max_model_len,
         num_gpu_blocks_override=engine.num_gpu_blocks_override,
         engine=engine.preset,
+        links=served.hardware.links.kind,
     )
 
 

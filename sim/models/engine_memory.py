@@ -34,7 +34,7 @@ class EngineMemory:
     """Rules of one engine release.
 
     Attributes:
-        name: engine and the first release with these rules.
+        name: engine and the releases with these rules.
         pool: what ``gpu_memory_utilization`` is a share of: the total (vLLM), what is free before loading (SGLang), or
             what is free after loading and profiling (TensorRT-LLM).
         counts_context: the CUDA context is charged to the share.
@@ -65,7 +65,7 @@ class EngineMemory:
 
 
 _OLDEST: Final = EngineMemory(
-    "vllm 0.1",
+    "vllm before 0.6.5",
     counts_context=True,
     counts_eager_communicator=True,
     hidden_copies=1,
@@ -74,20 +74,22 @@ _OLDEST: Final = EngineMemory(
     keeps_moe_workspace=False,
     mxfp4_padding=(128, 256),
 )
-_V0: Final = replace(_OLDEST, name="vllm 0.6.5", counts_context=False, bytes_per_logit=38, bytes_per_logit_few=50)
-_V11: Final = replace(_V0, name="vllm 0.11", counts_eager_communicator=False, mxfp4_padding=(64, 256))
-_V14: Final = EngineMemory("vllm 0.14")
+_V0: Final = replace(
+    _OLDEST, name="vllm 0.6.5 to 0.7", counts_context=False, bytes_per_logit=38, bytes_per_logit_few=50
+)
+_V11: Final = replace(_V0, name="vllm 0.11 to 0.13", counts_eager_communicator=False, mxfp4_padding=(64, 256))
+_V14: Final = EngineMemory("vllm 0.14 to 0.19")
 _V20: Final = replace(_V14, name="vllm 0.20", counts_graphs=True, blocks_per_state=2)
 _VLLM: Final[tuple[tuple[tuple[int, ...], EngineMemory], ...]] = (
     ((0, 1), _OLDEST),
     ((0, 6, 5), _V0),
     ((0, 8), replace(_V0, name="vllm 0.8", counts_context=True)),
-    ((0, 9), replace(_V0, name="vllm 0.9")),
+    ((0, 9), replace(_V0, name="vllm 0.9 to 0.10")),
     ((0, 11), _V11),
     ((0, 14), _V14),
     ((0, 20), _V20),
     # FlashInfer samples without a sort: bf16 logits 2, fp32 copy 4, masked logits 4, probabilities 4.
-    ((0, 21), replace(_V20, name="vllm 0.21", bytes_per_logit=14, bytes_per_logit_few=14)),
+    ((0, 21), replace(_V20, name="vllm 0.21 and later", bytes_per_logit=14, bytes_per_logit_few=14)),
 )
 DEFAULT_VLLM: Final = "0.15.1"
 _SGLANG: Final = EngineMemory(
