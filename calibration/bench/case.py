@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, zip_longest
 from typing import Any, Final, TypeVar
 
 from calibration.bench.device import Device
@@ -59,14 +59,13 @@ def random_copies(device: Device, copies: int, *shape: int) -> list[Any]:
     return [first, *(first.clone() for _ in range(copies - 1))]
 
 
-def interleaved(groups: Iterable[Sequence[Case]]) -> list[Case]:
-    """The cases of all groups in turns, each group from coarse to fine, so that a cut anywhere leaves a usable part."""
-    ordered = [_coarse_to_fine(list(group)) for group in groups if len(group)]
-    ranked = [((i + 0.5) / len(group), g, case) for g, group in enumerate(ordered) for i, case in enumerate(group)]
-    return [case for _, _, case in sorted(ranked, key=lambda entry: entry[:2])]
+def interleaved(families: Iterable[Sequence[Case]]) -> list[Case]:
+    """One case of each family in turn, so that a cut anywhere leaves every family its part."""
+    turns = zip_longest(*families)
+    return [case for turn in turns for case in turn if case is not None]
 
 
-def _coarse_to_fine(cases: list[Case]) -> list[Case]:
+def coarse_to_fine(cases: Sequence[Case]) -> list[Case]:
     """Bit-reversed order: ends and middles first."""
     bits = max(1, (len(cases) - 1).bit_length())
     order = sorted(range(1 << bits), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -58,12 +59,13 @@ def require_torch() -> Any:
     return torch
 
 
-def open_device(kind: str, threads: int | None = None) -> Device:
+def open_device(kind: str, threads: int | None = None, *, cpu_time: bool = False) -> Device:
     """Open a device for measuring.
 
     Args:
         kind: ``cpu`` or ``cuda`` (the current CUDA device).
         threads: for the CPU; None = as torch chooses.
+        cpu_time: time the CPU by what one thread used of a core instead of by the wall clock.
 
     Raises:
         InputError: no torch, an unknown kind, or no CUDA device.
@@ -73,21 +75,25 @@ def open_device(kind: str, threads: int | None = None) -> Device:
     torch = require_torch()
     if kind == "cuda":
         return _cuda(torch)
+    if cpu_time and threads != 1:
+        raise InputError("--clock", "CPU time counts all threads together", "give --threads 1 too")
     if threads is not None:
         torch.set_num_threads(threads)
-    return _cpu(torch)
+    return _cpu(torch, cpu_time)
 
 
-def _cpu(torch: Any) -> Device:
+def _cpu(torch: Any, cpu_time: bool) -> Device:
     cache = _last_level_cache_bytes()
     facts = {
         **_software(torch),
         "threads": str(torch.get_num_threads()),
+        "clock": "CPU time of one thread" if cpu_time else "wall",
         "cores": str(os.cpu_count()),
         "cache_bytes": str(cache),
         "capability": str(torch.backends.cpu.get_cpu_capability()),
     }
-    return Device(torch, "cpu", _cpu_name(), HostClock(), cache, _free_bytes() // 4, facts)
+    clock = HostClock(time.process_time if cpu_time else time.perf_counter)
+    return Device(torch, "cpu", _cpu_name(), clock, cache, _free_bytes() // 4, facts)
 
 
 def _cuda(torch: Any) -> Device:

@@ -11,7 +11,7 @@ from calibration.bench.timing import Call
 
 _WIDTH: Final = 1024
 _ROWS: Final = {
-    "cpu": (1, 2, 4, 8, 16, 64, 256, 512, 1024, 4096, 16384),
+    "cpu": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384),
     "cuda": (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144),
 }
 _COPY_BYTES: Final = tuple(4096 << (2 * i) for i in range(9))  # 4 KiB to 256 MiB

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibration.bench.attention import DEFAULT_HEADS, attention_cases, heads_of
-from calibration.bench.case import Case, interleaved
+from calibration.bench.case import Case, coarse_to_fine, interleaved
 from calibration.bench.collectives import rank_counts, time_collectives
 from calibration.bench.conditions import Watch
 from calibration.bench.device import Device
@@ -19,7 +19,7 @@ from calibration.bench.gemm import GRID_NK, gemm_case, gemm_cases, model_shapes
 from calibration.bench.memory import copy_cases, elementwise_cases
 from calibration.bench.table import Row, write_table
 from calibration.bench.timing import measure
-from sim.errors import InputError
+from sim.errors import InputError, nearest
 from sim.models.architecture import Architecture
 from sim.models.quantization import resolve_weight_format
 
@@ -104,22 +104,18 @@ def plan_cases(device: Device, plan: Plan) -> list[Case]:
     groups = _model_groups(device, plan) if plan.arch else []
     if plan.grid or plan.arch is None:
         groups += _grid_groups(device)
-    wanted = set(plan.families)
-    known = {group[0].family for group in groups if group}
-    if wanted - known - set(_COLLECTIVES):
-        unknown = sorted(wanted - known)[0]
-        raise InputError("--families", f"{unknown!r} is not measured here", f"known: {', '.join(sorted(known))}")
+    groups += [elementwise_cases(device), copy_cases(device)]
+    families: dict[str, list[Case]] = {}
     seen: set[tuple[Any, ...]] = set()
-    kept = []
-    for group in groups:
-        for case in group:
-            key = (case.family, case.dtype, *sorted(case.columns.items()))
-            usable = case.fits(device) and case.flops <= _FLOPS_LIMIT[device.kind]
-            if key not in seen and usable and (not wanted or case.family in wanted):
-                seen.add(key)
-                kept.append((case.family, case))
-    families = sorted({family for family, _ in kept})
-    return interleaved([case for name, case in kept if name == family] for family in families)
+    for case in (case for group in groups for case in coarse_to_fine(group)):
+        key = (case.family, case.dtype, *sorted(case.columns.items()))
+        if key not in seen and case.fits(device) and case.flops <= _FLOPS_LIMIT[device.kind]:
+            seen.add(key)
+            families.setdefault(case.family, []).append(case)
+    unknown = sorted(set(plan.families) - set(families) - set(_COLLECTIVES))
+    if unknown:
+        raise InputError("--families", f"{unknown[0]!r} is not measured here", nearest(unknown[0], families))
+    return interleaved(cases for family, cases in families.items() if not plan.families or family in plan.families)
 
 
 _COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -139,7 +135,7 @@ def _grid_groups(device: Device) -> list[list[Case]]:
     groups = [gemm_cases(device, _dtypes(device), GRID_NK[device.kind])]
     for geometry in DEFAULT_HEADS:
         groups += [*attention_cases(device, geometry)]
-    return [*groups, elementwise_cases(device), copy_cases(device)]
+    return groups
 
 
 def _dtypes(device: Device) -> tuple[str, ...]:

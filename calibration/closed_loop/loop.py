@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,8 @@ from calibration.closed_loop.decoder import Chunk, Decoder
 from calibration.engine_runs.log import EngineRun
 from sim.engine.config import EngineConfig
 from sim.engine.request import Request
-from sim.engine.vllm import VllmScheduler
 from sim.engine.step import Step
+from sim.engine.vllm import VllmScheduler
 from sim.workload import Workload
 
 PROMPT_TOKEN = 7
@@ -31,6 +32,40 @@ class _Sequence:
     finish_s: float = 0.0
 
 
+class WallClock:
+    """Seconds since it was made; waits by sleeping."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def now(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self._begin
+
+    def wait_until(self, second: float) -> None:
+        """Return no earlier than then."""
+        time.sleep(max(0.0, second - self.now()))
+
+
+class CoreClock:
+    """Seconds that this process had a core, and the waits that it skipped: as if nothing else ran on the machine.
+
+    Right for one thread only.
+    """
+
+    def __init__(self) -> None:
+        self._begin = time.process_time()
+        self._skipped = 0.0
+
+    def now(self) -> float:
+        """Seconds so far."""
+        return time.process_time() - self._begin + self._skipped
+
+    def wait_until(self, second: float) -> None:
+        """Skip to then."""
+        self._skipped += max(0.0, second - self.now())
+
+
 class ClosedLoop:
     """Serves one workload in real time.
 
@@ -38,9 +73,16 @@ class ClosedLoop:
         decoder: with a slot for each of ``config.max_num_seqs`` sequences.
         config: of the scheduler.
         workload: requests with arrival times.
+        clock: makes the clock that the run starts with.
     """
 
-    def __init__(self, decoder: Decoder, config: EngineConfig, workload: Workload) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        config: EngineConfig,
+        workload: Workload,
+        clock: Callable[[], WallClock | CoreClock] = WallClock,
+    ) -> None:
         self._decoder = decoder
         self._config = config
         self._scheduler = VllmScheduler(config)
@@ -48,17 +90,18 @@ class ClosedLoop:
         self._pending = sorted(self._sequences, key=lambda sequence: (sequence.arrival_s, sequence.request.id))
         self._free_slots = list(range(config.max_num_seqs))
         self._steps: list[dict[str, Any]] = []
-        self._begin = 0.0
+        self._new_clock = clock
+        self._clock = clock()
 
     def run(self, name: str) -> EngineRun:
         """Serve everything; the log in the format of a real engine's run."""
-        self._begin = time.perf_counter()
+        self._clock = self._new_clock()
         while self._pending or self._scheduler.running or self._scheduler.waiting:
             self._take_arrivals()
             members = [request for request in self._scheduler.running if request.in_group]
             step = self._scheduler.schedule()
             if step is None:
-                time.sleep(max(0.0, self._pending[0].arrival_s - self._now()))
+                self._clock.wait_until(self._pending[0].arrival_s)
                 continue
             self._compute(step, members)
         return EngineRun.from_dict(name, self._document())
@@ -66,13 +109,13 @@ class ClosedLoop:
     # -- one step -----------------------------------------------------------------------------------------------------
 
     def _compute(self, step: Step, members: list[Request]) -> None:
-        begin = self._now()
+        begin = self._clock.now()
         for request in step.preempted:
             self._evict(self._sequences[request.id])
         batch = self._batch(step, members)
         chunks = [self._chunk(sequence, tokens) for sequence, tokens in batch]
         sampled = iter(self._decoder.step(chunks))
-        end = self._now()
+        end = self._clock.now()
         self._log(begin, end, batch)
         for (sequence, tokens), chunk in zip(batch, chunks, strict=True):
             sequence.computed += tokens
@@ -106,14 +149,11 @@ class ClosedLoop:
     # -- clock and records --------------------------------------------------------------------------------------------
 
     def _take_arrivals(self) -> None:
-        now = self._now()
+        now = self._clock.now()
         while self._pending and self._pending[0].arrival_s <= now:
             sequence = self._pending.pop(0)
             sequence.queued_s = now
             self._scheduler.add(sequence.request)
-
-    def _now(self) -> float:
-        return time.perf_counter() - self._begin
 
     def _sequence(self, workload: Workload, index: int) -> _Sequence:
         prompt, output = int(workload.prompt_tokens[index]), int(workload.output_tokens[index])

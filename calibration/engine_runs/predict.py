@@ -8,7 +8,7 @@ import numpy as np
 
 from calibration.engine_runs.fit import EngineFit
 from calibration.engine_runs.log import EngineRun
-from calibration.engine_runs.timer import shape_of
+from calibration.engine_runs.timer import step_spans
 from sim.cluster.fleet import ClientPath, Fleet
 from sim.cluster.router import RoundRobin
 from sim.cost.shape import StepTimer
@@ -81,16 +81,8 @@ def relative_errors(predicted: RunMetrics, real: RunMetrics) -> dict[str, float]
 
 
 def step_errors(timer: StepTimer, run: EngineRun) -> Floats:
-    """(steps,) signed relative error of the time from each step's begin to the next one's, for the real batches.
-
-    The last step, and those that nothing follows at once, are held against their length alone.
-    """
-    errors = []
-    for before, step in zip((None, *run.steps), run.steps, strict=False):
-        shared = before is not None and set(before.ids) & set(step.ids)
-        begin = before.end_s if before is not None and shared else step.t_s
-        errors.append(timer.step(shape_of(step, run.prompt_len)) / (step.end_s - begin) - 1)
-    return np.array(errors)
+    """(steps,) signed relative error of step times, for the real batches (see `step_spans`)."""
+    return np.array([timer.step(shape) / seconds - 1 for shape, seconds in step_spans(run)])
 
 
 def replay_batches(fit: EngineFit, run: EngineRun) -> BatchAgreement:

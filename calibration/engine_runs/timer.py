@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from calibration.engine_runs.log import StepLog
+from calibration.engine_runs.log import EngineRun, StepLog
 from sim.cost.shape import AffineRun, StepShape
 
 
@@ -101,3 +102,13 @@ def shape_of(step: StepLog, prompt_len: dict[int, int]) -> StepShape:
         shape.sampled_seqs += before + tokens >= prompt
     shape.decode_context_windowed = shape.decode_context
     return shape
+
+
+def step_spans(run: EngineRun) -> Iterator[tuple[StepShape, float]]:
+    """(shape, seconds) of every step, the gap before it included where it follows a step of the same requests."""
+    members: set[int] = set()
+    end_s = 0.0
+    for step in run.steps:
+        begin_s = end_s if members & set(step.ids) else step.t_s
+        yield shape_of(step, run.prompt_len), step.end_s - begin_s
+        members, end_s = set(step.ids), step.end_s
