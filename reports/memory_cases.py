@@ -30,6 +30,16 @@ _NO_WORKLOAD: Final[dict[str, Any]] = {
     "output_tokens": 1,
 }
 _MOST_VARIANTS: Final = 12
+# How a value of a key is called in a label.
+_LABELS: Final = {
+    "tensor_parallel_size": "TP{}",
+    "pipeline_parallel_size": "PP{}",
+    "data_parallel_size": "DP{}",
+    "kv_cache_dtype": "{} cache",
+    "quantization": "{} weights",
+    "model": "{}",
+    "hardware": "{}",
+}
 
 
 class Variant(StrictModel):
@@ -132,7 +142,8 @@ def _combinations(compare: Sequence[str]) -> list[tuple[str, list[str]]]:
         chosen = [value for value in values.split(",") if value]
         if not separator or not key or not chosen:
             raise InputError(f"--compare {flag}", "is not of the form key=a,b,c", "e.g. engine.kv_cache_dtype=bf16,fp8")
-        axes.append([(f"{key.split('.')[-1]}={value}", f"{key}={value}") for value in chosen])
+        label = _LABELS.get(key.split(".")[-1], f"{key.split('.')[-1]}={{}}")
+        axes.append([(label.format(value.split("/")[-1]), f"{key}={value}") for value in chosen])
     combined = [(", ".join(label for label, _ in point), [edit for _, edit in point]) for point in product(*axes)]
     if len(combined) > _MOST_VARIANTS:
         raise InputError("--compare", f"{len(combined)} combinations", f"compare at most {_MOST_VARIANTS} at once")

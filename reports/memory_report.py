@@ -95,11 +95,14 @@ def _kv(budget: MemoryBudget) -> dict[str, Any]:
 
 def concurrency_row(budget: MemoryBudget, length: int) -> dict[str, Any]:
     """Requests of ``length`` tokens at once: what memory holds, what the engine runs, and which of the two binds."""
-    in_memory = int(budget.concurrency(length) + 1e-9)
-    most = budget.max_num_seqs * budget.layout.data_parallel_size
+    ranks = budget.layout.data_parallel_size
+    in_memory = budget.pool_blocks // budget.pool.blocks(length, 1) * ranks
+    prefilling = budget.pool_blocks // budget.pool.blocks(length, budget.max_num_batched_tokens) * ranks
+    most = budget.max_num_seqs * ranks
     return {
         "tokens": length,
         "in_memory": in_memory,
+        "in_memory_while_prefilling": prefilling,
         "requests": budget.users(length),
         "limited_by": "max_num_seqs" if in_memory > most else "kv_memory",
     }

@@ -165,15 +165,16 @@ def _binding(budget: MemoryBudget) -> str:
     name = max(spent, key=lambda part: spent[part])
     share = percent(spent[name] / budget.usable_bytes)
     pool = percent(budget.kv_bytes / budget.usable_bytes)
-    return (
-        f"{name} take {share} of the {gib(budget.usable_bytes)} in use; {pool} is left for KV ({budget.binding_rank})"
-    )
+    return f"{name} take {share} of the {gib(budget.usable_bytes)} in use; {pool} is left for KV"
 
 
 def _concurrency(budget: MemoryBudget, lengths: tuple[int, ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     table.add_column("tokens a request", justify="right")
+    windowed = any(group.window for group in budget.pool.groups)
     table.add_column("fit in memory", justify="right")
+    if windowed:
+        table.add_column("while all prefill", justify="right")
     table.add_column("run at once", justify="right")
     table.add_column("limited by")
     for length in lengths:
@@ -181,7 +182,8 @@ def _concurrency(budget: MemoryBudget, lengths: tuple[int, ...]) -> Table:
             continue
         row = concurrency_row(budget, length)
         limit = "KV memory" if row["limited_by"] == "kv_memory" else f"max_num_seqs {budget.max_num_seqs}"
-        table.add_row(f"{length:,}", f"{row['in_memory']:,}", f"{row['requests']:,}", limit)
+        prefilling = [f"{row['in_memory_while_prefilling']:,}"] if windowed else []
+        table.add_row(f"{length:,}", f"{row['in_memory']:,}", *prefilling, f"{row['requests']:,}", limit)
     return table
 
 
@@ -189,7 +191,7 @@ def _print_several(asked: Asked, console: Console) -> None:
     console.print(Text(asked.name, style="bold"))
     shown = [length for length in asked.lengths if any(_fits(case, length) for case in asked.cases)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", overflow="fold", min_width=18)
+    table.add_column("", overflow="fold", min_width=12)
     for heading in ("weights\nGiB", "pool\nGiB", "KV B\n/token", "tokens"):
         table.add_column(heading, justify="right", no_wrap=True)
     for length in shown:

@@ -118,14 +118,21 @@ class MemoryBudget:
         return self.pool_blocks // len(self.pool.groups) * min(group.block_tokens for group in self.pool.groups)
 
     def concurrency(self, tokens: int) -> float:
-        """Requests of ``tokens`` tokens each that the engine holds at once, over all its data-parallel ranks."""
+        """Requests of ``tokens`` tokens each that the engine holds while they decode, over its data-parallel ranks."""
+        return self.pool_blocks / self.pool.blocks(tokens, 1) * self.layout.data_parallel_size
+
+    def concurrency_while_prefilling(self, tokens: int) -> float:
+        """The same where each has a whole step of its prompt in flight, as the engine reports it.
+
+        Less than `concurrency` only where layers keep a window: a step's tokens are held until it ends.
+        """
         blocks = self.pool.blocks(tokens, self.max_num_batched_tokens)
         return self.pool_blocks / blocks * self.layout.data_parallel_size
 
     def users(self, tokens: int) -> int:
         """Whole requests of ``tokens`` tokens at once: what memory holds, cut to ``max_num_seqs`` a rank."""
-        blocks = self.pool.blocks(tokens, self.max_num_batched_tokens)
-        return min(self.pool_blocks // blocks, self.max_num_seqs) * self.layout.data_parallel_size
+        held = self.pool_blocks // self.pool.blocks(tokens, 1)
+        return min(held, self.max_num_seqs) * self.layout.data_parallel_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ class Question:
 def budget_of(question: Question, layout: Layout) -> MemoryBudget:
     """The budget of the rank with the fewest blocks, whether or not it fits (``kv_bytes`` may be negative)."""
     ranks = [_rank(question, layout, stage) for stage in stages(question.arch, layout)]
-    binding = min(ranks, key=lambda rank: rank.pool_blocks)
+    binding = min(ranks, key=lambda rank: rank.pool_blocks / rank.pool.blocks(rank.max_model_len, 1))
     over_all_gpus = layout.tensor_parallel_size * sum(rank.kv_bytes_per_token_per_rank for rank in ranks)
     return replace(binding, kv_bytes_per_token=over_all_gpus)
 
@@ -159,7 +166,7 @@ def _rank(question: Question, layout: Layout, stage: Stage) -> MemoryBudget:
     charges = _charges(question, layout, stage, caches)
     usable = _usable_bytes(question, layout, sum(weights.values()) + charges.total)
     kv_bytes = usable - sum(weights.values()) - charges.total
-    blocks = max(0, kv_bytes // pool.block_bytes)
+    blocks = max(0, kv_bytes // max(1, pool.block_bytes))  # a stage may hold no cache at all
     if question.override is not None:
         blocks, kv_bytes = question.override, question.override * pool.block_bytes
     per_token = ceil(sum(cache.layers * cache.bytes_per_token for cache in caches))
@@ -246,7 +253,7 @@ def _whole_blocks(pool: KvPool, blocks: int, batch: Batch) -> int:
 def _name(layout: Layout, stage: Stage) -> str:
     """The rank in words."""
     if layout.pipeline_parallel_size == 1:
-        return "every rank alike" if layout.gpus_per_replica > 1 else "the one GPU"
+        return "each GPU (all alike)" if layout.gpus_per_replica > 1 else "the one GPU"
     held = "the embedding" if stage.first else "the LM head" if stage.last else "neither embedding nor LM head"
     layers = sum(run.count for run in stage.runs)
     return f"pipeline stage {stage.index + 1} of {layout.pipeline_parallel_size} ({layers} layers and {held})"

@@ -10,8 +10,8 @@ from sim.models.budget import MemoryBudget, Question, budget_of
 from sim.models.engine_memory import GIB
 from sim.models.sharding import check_layout
 
-_TP_SIZES = (1, 2, 4, 8, 16, 32)
-_PP_SIZES = (1, 2, 3, 4, 6, 8)
+_TP_SIZES = (1, 2, 4, 8, 16, 32, 64)
+_PP_SIZES = (2, 3, 4, 6, 8)
 _MOST_GPUS = 64
 
 
@@ -31,19 +31,31 @@ def missing_bytes(budget: MemoryBudget, question: Question) -> int:
 def does_not_fit(question: Question, budget: MemoryBudget) -> InputError:
     """The refusal: how many bytes are missing, where they went, and what would help."""
     missing = missing_bytes(budget, question)
-    spent = budget.weights_bytes + budget.activation_bytes + budget.overhead_bytes
+    if question.override is not None:
+        return _too_many_blocks(budget, missing)
+    charged = budget.charges.total
     problem = (
         f"{question.arch.name} does not fit: {_gib(missing)} ({missing} bytes) are missing on {budget.binding_rank}; "
         f"of {_gib(budget.usable_bytes)} usable, weights take {_gib(budget.weights_bytes)}, activations and overhead "
-        f"{_gib(spent - budget.weights_bytes)}, and one request of {budget.max_model_len} tokens needs "
+        f"{_gib(charged)}, and one request of {budget.max_model_len} tokens needs "
         f"{_gib(missing + budget.kv_bytes)} of KV cache"
     )
     return InputError("layout", problem, _remedies(question, budget))
 
 
+def _too_many_blocks(budget: MemoryBudget, missing: int) -> InputError:
+    most = (budget.kv_bytes - missing) // budget.pool.block_bytes
+    return InputError(
+        "engine.num_gpu_blocks_override",
+        f"{budget.pool_blocks} blocks need {_gib(budget.kv_bytes)}; {_gib(missing)} ({missing} bytes) are missing on "
+        f"{budget.binding_rank} of {_gib(budget.total_bytes)}",
+        f"give at most {most} blocks" if most > 1 else "the weights alone do not fit: use more GPUs",
+    )
+
+
 def _remedies(question: Question, budget: MemoryBudget) -> str:
     found = layouts_that_fit(question, budget.layout)
-    options = ["use " + " or ".join(describe(layout) for layout in found)] if found else []
+    options = ["use " + ", or ".join(describe(layout) for layout in found)] if found else []
     if not found:
         options.append(f"no layout of up to {_MOST_GPUS} such GPUs holds it; use a larger GPU or a smaller format")
     longest = longest_request(budget)
@@ -63,30 +75,36 @@ def longest_request(budget: MemoryBudget) -> int:
 
 
 def layouts_that_fit(question: Question, asked: Layout, *, most: int = 3) -> list[Layout]:
-    """The smallest layouts that hold the model: those of the fewest GPUs, plain TP first, and plain TP of any size."""
-    found: list[Layout] = []
-    for layout in _candidates(asked):
-        plain = layout.pipeline_parallel_size == 1 and not any(one.pipeline_parallel_size == 1 for one in found)
-        if len(found) == most:
+    """The smallest plain TP that holds the model, then the layouts with pipeline stages that need no more GPUs."""
+    plain = next((layout for layout in _candidates(asked, (1,)) if _holds(question, layout)), None)
+    found = [plain] if plain else []
+    for layout in _candidates(asked, _PP_SIZES):
+        bound = found[-1].gpus_per_replica if found else _MOST_GPUS
+        if len(found) == most or layout.gpus_per_replica > bound:
             break
-        if found and layout.gpus_per_replica > found[0].gpus_per_replica and not plain:
-            continue
-        try:
-            check_layout(question.arch, layout)
-        except InputError:
-            continue
-        if missing_bytes(budget_of(question, layout), question) <= 0:
+        if _holds(question, layout):
             found.append(layout)
     return found
 
 
-def _candidates(asked: Layout) -> Iterator[Layout]:
+def _holds(question: Question, layout: Layout) -> bool:
+    try:
+        check_layout(question.arch, layout)
+    except InputError:
+        return False
+    return missing_bytes(budget_of(question, layout), question) <= 0
+
+
+def _candidates(asked: Layout, stages: tuple[int, ...]) -> Iterator[Layout]:
+    """Layouts of the asked DP size by number of GPUs, then the same without data parallelism."""
     dp = asked.data_parallel_size
-    sizes = [(tp, pp) for tp in _TP_SIZES for pp in _PP_SIZES if tp * pp * dp <= _MOST_GPUS]
+    sizes = [(tp, pp) for tp in _TP_SIZES for pp in stages if tp * pp * dp <= _MOST_GPUS]
     for tp, pp in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
         yield asked.model_copy(update={"tensor_parallel_size": tp, "pipeline_parallel_size": pp})
     if dp > 1:
-        yield from _candidates(asked.model_copy(update={"data_parallel_size": 1, "enable_expert_parallel": False}))
+        yield from _candidates(
+            asked.model_copy(update={"data_parallel_size": 1, "enable_expert_parallel": False}), stages
+        )
 
 
 def describe(layout: Layout) -> str:

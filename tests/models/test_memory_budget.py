@@ -46,6 +46,24 @@ def test_what_does_not_fit_names_the_missing_bytes_and_the_smallest_layouts(ask:
     assert "pipeline_parallel_size 2" in text
 
 
+def test_blocks_given_by_hand_must_fit_the_device(ask: Ask) -> None:
+    with pytest.raises(
+        InputError, match=r"(?s)num_gpu_blocks_override: 100000 blocks need .* give at most (\d+) blocks"
+    ) as refused:
+        ask("Llama-3.1-8B", num_gpu_blocks_override=100_000)
+    most = int(refused.value.remedy.split()[3])
+    assert ask("Llama-3.1-8B", num_gpu_blocks_override=most)
+    with pytest.raises(InputError):
+        ask("Llama-3.1-8B", num_gpu_blocks_override=most + 1)
+
+
+def test_decoding_frees_what_left_the_window(ask: Ask) -> None:
+    budget = ask("gemma-3-27b", tp=2, max_num_batched_tokens=8192, max_model_len=32_768)
+    assert budget.concurrency(8192) > 3 * budget.concurrency_while_prefilling(8192)
+    full = ask("Llama-3.1-8B")
+    assert full.concurrency(4096) == full.concurrency_while_prefilling(4096)
+
+
 def test_the_bytes_said_to_be_missing_are_enough(ask: Ask) -> None:
     visible = 25_394_413_568
     with pytest.raises(InputError) as refused:

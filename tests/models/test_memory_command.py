@@ -61,8 +61,8 @@ def test_compare_gives_every_combination() -> None:
     )
     variants = {variant["label"]: variant["kv"]["capacity_tokens"] for variant in document["variants"]}
     assert len(variants) == 4
-    doubled = variants["kv_cache_dtype=fp8, tensor_parallel_size=4"]
-    assert doubled == pytest.approx(2 * variants["kv_cache_dtype=bf16, tensor_parallel_size=4"], rel=1e-4)
+    doubled = variants["fp8 cache, TP4"]
+    assert doubled == pytest.approx(2 * variants["bf16 cache, TP4"], rel=1e-4)
 
 
 def test_a_variant_that_does_not_fit_is_listed_with_its_remedy() -> None:
