@@ -32,6 +32,7 @@ def simulate(
     exact: bool = False,
     step_log: Path | None = None,
     progress: Callable[[float], None] | None = None,
+    watch: Callable[[Fleet], None] | None = None,
 ) -> Result:
     """Simulate ``scenario`` and measure it.
 
@@ -40,6 +41,8 @@ def simulate(
         exact: one event a step instead of time by change. Same decisions, same times to 1e-9, slower.
         step_log: write one JSON object a step to this file (written whole, then renamed into place).
         progress: called now and then with the share of requests that are over, 0 to 1.
+        watch: called with the fleet before it runs; a process that it adds to the fleet's environment may look at the
+            records and raise, which ends the run with that exception.
 
     Raises:
         InputError: the scenario cannot be served, or asks for what is not simulated.
@@ -62,6 +65,8 @@ def simulate(
             on_line=on_line,
             progress=progress,
         )
+        if watch is not None:
+            watch(fleet)
         fleet.run()
     return _measure(scenario, parts, workload, fleet, begin)
 
