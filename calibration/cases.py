@@ -37,7 +37,7 @@ class Window:
 
     Attributes:
         name: empty where the case has one window that holds every request.
-        measured: (metric, statistic, value above 0), in the order of the document.
+        measured: (metric, statistic, value of at least 0), in the order of the document.
         tags: of the window; they come on top of the case's.
     """
 
@@ -234,17 +234,17 @@ def _measured(data: Mapping[str, Any], at: str) -> tuple[tuple[str, str, float],
         for statistic, value in values.items():
             if statistic not in statistics:
                 raise InputError(f"{where}.{statistic}", "unknown statistic", nearest(str(statistic), statistics))
-            found.append((metric, statistic, _positive(value, f"{where}.{statistic}")))
+            found.append((metric, statistic, _amount(value, f"{where}.{statistic}")))
     if not found:
         raise InputError(at, "holds no number", "give what was measured, e.g. ttft_s: {mean: 0.105}")
     return tuple(found)
 
 
-def _positive(value: Any, where: str) -> float:
+def _amount(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(where, f"must be a number, got {value!r:.60}")
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(where, f"{value} has no relative error", "give a number above 0, or leave it out")
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(where, f"{value} cannot have been measured", "give a number of at least 0, or leave it out")
     return float(value)
 
 

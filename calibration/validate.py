@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import signal
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +29,7 @@ class Score:
     Attributes:
         name: the case, and the window of it as ``case/window``.
         predicted: None where the simulation measured nothing of the kind.
-        error_pct: signed, positive where the prediction is too large; None without a prediction.
-        tags: of the case, for grouping.
+        tags: of the case and its window, for grouping.
     """
 
     name: str
@@ -45,8 +46,10 @@ class Score:
 
     @property
     def error_pct(self) -> float | None:
-        """100 x (predicted - measured) / measured."""
-        return None if self.predicted is None else 100.0 * (self.predicted - self.measured) / self.measured
+        """100 x (predicted - measured) / measured; of a measured 0 only a predicted 0 has one."""
+        if self.predicted is None or self.measured == 0:
+            return 0.0 if self.predicted == self.measured else None
+        return 100.0 * (self.predicted - self.measured) / self.measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +173,21 @@ def _predictions(cases: Sequence[Case], jobs: int) -> Iterator[list[Score]]:
     if jobs <= 1:
         yield from map(score_case, cases)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        try:
-            yield from pool.map(score_case, cases)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _leave_interrupts_to_the_parent)
+    try:
+        yield from pool.map(score_case, cases)
+    except BrokenProcessPool:
+        raise InputError("jobs", "a process died, probably for want of memory", f"try fewer than {jobs}") from None
+    except BaseException:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def score_case(case: Case) -> list[Score]:

@@ -89,6 +89,11 @@ def test_what_cannot_be_predicted_is_told_and_not_averaged() -> None:
     assert json.loads(report.to_json())["cases"][0]["error_pct"] is None
 
 
+def test_a_measured_zero_is_met_by_a_zero_alone() -> None:
+    assert Score("a", "requests", "rejected", 0.0, 0.0, {}).error_pct == 0.0
+    assert Score("a", "requests", "rejected", 0.0, 3.0, {}).error_pct is None
+
+
 def test_the_report_does_not_depend_on_the_number_of_processes() -> None:
     cases = [case(Window("", (("ttft_s", "mean", 0.01 * i),)), name=f"c{i}") for i in (1, 2, 3)]
     assert validate_cases(cases, jobs=2).to_json() == validate_cases(cases, jobs=1).to_json()
