@@ -190,7 +190,8 @@ def _concurrency(budget: MemoryBudget, lengths: tuple[int, ...]) -> Table:
 def _print_several(asked: Asked, console: Console) -> None:
     console.print(Text(asked.name, style="bold"))
     shown = [length for length in asked.lengths if any(_fits(case, length) for case in asked.cases)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    padding = 2 if console.width >= 90 else 1
+    table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
     table.add_column("", overflow="fold", min_width=12)
     for heading in ("weights\nGiB", "pool\nGiB", "KV B\n/token", "tokens"):
         table.add_column(heading, justify="right", no_wrap=True)
