@@ -166,6 +166,11 @@ class Scheduler(ABC):
         self.scribes.pop(request, None)
         self.draining.append(request)
 
+    def hash_arrived(self) -> None:
+        """Cache what is known by now of requests outside the group: a member that was left out has nothing in flight."""
+        for request in self.partial:
+            self.pool.cache(request, request.computed // self.config.block_size)
+
     def settle_partial(self) -> None:
         """Drop from `partial` those that joined the group or need nothing more; keep running order."""
         self.partial = [request for request in self.partial if not (request.in_group or request.draining)]

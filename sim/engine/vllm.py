@@ -19,6 +19,8 @@ class VllmScheduler(Scheduler):
     def schedule(self) -> Step | None:
         """Decide the next step; None if there is nothing to do."""
         step = Step()
+        if self.partial:
+            self.hash_arrived()
         left = self._continue_running(step)
         if step.preempted:
             self.blocked = False
