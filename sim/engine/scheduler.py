@@ -167,7 +167,7 @@ class Scheduler(ABC):
         self.draining.append(request)
 
     def hash_arrived(self) -> None:
-        """Cache what is known by now of requests outside the group: a member that was left out has nothing in flight."""
+        """Cache what is known by now of requests outside the group: one left out of a step has nothing in flight."""
         for request in self.partial:
             self.pool.cache(request, request.computed // self.config.block_size)
 
