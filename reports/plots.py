@@ -101,7 +101,12 @@ def _gap_curve(result: Result) -> tuple[Floats, Floats] | None:
     if itl.min is None or itl.p99 is None or itl.max is None:
         return None
     gaps = WeightedRuns.of(
-        runs["duration_s"], runs["increment_s"], runs["steps"], runs["gaps"], result.irregular_gaps_s
+        runs["duration_s"],
+        runs["increment_s"],
+        runs["steps"],
+        runs["gaps"],
+        result.irregular_gaps_s,
+        result.gap_tokens,
     )
     edges = np.concatenate([np.linspace(itl.min, itl.p99, _POINTS), np.linspace(itl.p99, itl.max, _POINTS // 4)])
     return np.concatenate([edges[:1], edges]), np.concatenate([[0.0], gaps.cdf(edges)])

@@ -18,12 +18,15 @@ from sim.scenario import SloSpec
 from sim.summary import Cost, Kv, Latency, Memory, Requests, Slo, Summary, Throughput
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
 
 LEVELS = (0.5, 0.9, 0.95, 0.99)
 
 
-def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_gaps_s: Floats) -> Summary:
+def summarize(
+    context: RunContext, requests: Columns, steps: Columns, irregular_gaps_s: Floats, gap_tokens: Ints | None = None
+) -> Summary:
     """The summary of a run.
 
     Args:
@@ -31,6 +34,7 @@ def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_
         requests: `sim.records.REQUEST_COLUMNS`.
         steps: `sim.records.STEP_COLUMNS`.
         irregular_gaps_s: gaps between tokens of a request that the ``gaps`` column of ``steps`` does not count.
+        gap_tokens: how many tokens each of them stands for; one where not given.
     """
     rows, runs = arrays_of(requests), arrays_of(steps)
     done = rows["status"] == STATUS.index("completed")
@@ -40,7 +44,7 @@ def summarize(context: RunContext, requests: Columns, steps: Columns, irregular_
     throughput = _throughput(rows, done, duration_s, scenario.layout.gpus)
     load, overload_note = load_of(rows, runs, context)
     statistics = {name: latency(values) for name, values in latencies.items()}
-    statistics["itl_s"] = inter_token_latency(runs, irregular_gaps_s)
+    statistics["itl_s"] = inter_token_latency(runs, irregular_gaps_s, gap_tokens)
     return Summary(
         servecast_version=sim.__version__,
         name=scenario.name,
@@ -93,10 +97,15 @@ def latency(values_s: Floats) -> Latency:
     )
 
 
-def inter_token_latency(runs: Arrays, irregular_gaps_s: Floats) -> Latency:
+def inter_token_latency(runs: Arrays, irregular_gaps_s: Floats, gap_tokens: Ints | None = None) -> Latency:
     """Distribution over every gap between two tokens of one request."""
     gaps = WeightedRuns.of(
-        runs["duration_s"], runs["increment_s"], runs["steps"], runs["gaps"], np.asarray(irregular_gaps_s, np.float64)
+        runs["duration_s"],
+        runs["increment_s"],
+        runs["steps"],
+        runs["gaps"],
+        np.asarray(irregular_gaps_s, np.float64),
+        gap_tokens,
     )
     return _latency(gaps.moments(), gaps.quantiles(LEVELS)) if gaps.count else Latency()
 

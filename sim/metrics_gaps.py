@@ -28,15 +28,23 @@ class WeightedRuns:
     weight: Ints
 
     @classmethod
-    def of(cls, first: Floats, increment: Floats, steps: Ints, weight: Ints, single: Floats) -> WeightedRuns:
-        """Runs with at least one value, and each of ``single`` as a run of its own."""
+    def of(
+        cls,
+        first: Floats,
+        increment: Floats,
+        steps: Ints,
+        weight: Ints,
+        single: Floats,
+        single_weight: Ints | None = None,
+    ) -> WeightedRuns:
+        """Runs with at least one value, and each of ``single`` as a run of its own (weight 1 unless given)."""
         kept = (weight > 0) & (steps > 0)
         ones = np.ones(len(single), np.int64)
         return cls(
             np.concatenate([first[kept], single]),
             np.concatenate([increment[kept], np.zeros(len(single))]),
             np.concatenate([steps[kept].astype(np.int64), ones]),
-            np.concatenate([weight[kept].astype(np.int64), ones]),
+            np.concatenate([weight[kept].astype(np.int64), ones if single_weight is None else single_weight]),
         )
 
     @property

@@ -87,6 +87,7 @@ class Result:
         request_columns: one row a request, `sim.records.REQUEST_COLUMNS`.
         step_columns: one row a run of equal steps, `sim.records.STEP_COLUMNS`.
         irregular_gaps_s: (k,) gaps between tokens of a request that are not the duration of a recorded step.
+        gap_tokens: (k,) how many tokens each of them stands for; None: one.
     """
 
     def __init__(
@@ -96,12 +97,14 @@ class Result:
         request_columns: Columns,
         step_columns: Columns,
         irregular_gaps_s: Floats,
+        gap_tokens: NDArray[np.int64] | None = None,
     ) -> None:
         self.summary = summary
         self.context = context
         self.request_columns = request_columns
         self.step_columns = step_columns
         self.irregular_gaps_s = irregular_gaps_s
+        self.gap_tokens = gap_tokens
 
     @cached_property
     def requests(self) -> pd.DataFrame:

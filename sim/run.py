@@ -74,7 +74,7 @@ def simulate(
 def _measure(scenario: Scenario, parts: Parts, workload: Workload, fleet: Fleet, begin: float) -> Result:
     recorder = fleet.recorder
     requests = recorder.requests.sorted_by("id")
-    gaps_s = np.asarray(recorder.gaps_s)
+    gaps_s, gap_tokens = np.asarray(recorder.gaps_s), np.asarray(recorder.gap_tokens)
     context = RunContext(
         scenario=scenario,
         num_gpu_blocks=parts.engine.num_gpu_blocks,
@@ -88,8 +88,8 @@ def _measure(scenario: Scenario, parts: Parts, workload: Workload, fleet: Fleet,
         notes=workload.notes,
         work=_work(scenario, parts),
     )
-    summary = summarize(context, requests, recorder.steps, gaps_s)
-    return Result(summary, context, requests, recorder.steps, gaps_s)
+    summary = summarize(context, requests, recorder.steps, gaps_s, gap_tokens)
+    return Result(summary, context, requests, recorder.steps, gaps_s, gap_tokens)
 
 
 def _work(scenario: Scenario, parts: Parts) -> StepWork | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What the scheduler and the block pool need to know. Values are checked by the scenario, not here.
 
-    ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used.
+    ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used. ``preset`` names the policy and
+    ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow each answer; None: exactly its length.
     """
 
     num_gpu_blocks: int
@@ -25,6 +27,9 @@ class EngineConfig:
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = True
+    preset: str = "vllm"
+    max_new_tokens: int | None = None
+    knobs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def usable_blocks(self) -> int:

@@ -38,7 +38,7 @@ class StepLog:
     def scheduled(self, number: int, step: Step, now: Tick, start: Tick, end: Tick, waiting: int) -> None:
         """Open the line of a step."""
         absent = set(step.interrupted)
-        batch = {request: 1 for request in self._members if request not in absent}
+        batch = {request: 1 for request in self._members if request not in absent} if step.decodes else {}
         batch.update(step.chunks)
         order = [request for request in self._scheduler.running if request in batch]
         line: Line = {"step": number, "t_us": self._to_us(now), "dt_us": self._to_us(end - start)}

@@ -29,6 +29,7 @@ class Recorder:
         self.requests = Columns(REQUEST_COLUMNS)
         self.steps = Columns(STEP_COLUMNS)
         self.gaps_s = array("d")
+        self.gap_tokens = array("q")  # how many tokens each of `gaps_s` stands for
         self.reasons: list[str] = []
         self.tick_s = tick_s
         self._first_delay_s, self._last_delay_s = delays_s
@@ -68,12 +69,13 @@ class Recorder:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def gap(self, ticks: Tick) -> None:
-        """Add the gap of a token that did not follow its predecessor by one step."""
+    def gap(self, ticks: Tick, tokens: int = 1) -> None:
+        """Add the gap of ``tokens`` tokens that did not follow their predecessors by one step."""
         self.gaps_s.append(ticks * self.tick_s)
+        self.gap_tokens.append(tokens)
 
-    def step(self, replica: Replica, step: Step, start: Tick, end: Tick) -> None:
-        """Add the row of a single step, just scheduled."""
+    def step(self, replica: Replica, step: Step, start: Tick, end: Tick, waited: int = 0) -> None:
+        """Add the row of a single step, just scheduled; ``waited`` of its decodes were passed over before it."""
         scheduler, shape = replica.scheduler, step.shape
         used = scheduler.pool.usable_blocks - scheduler.pool.free
         held = used * scheduler.config.block_size - scheduler.padding_tokens()
@@ -95,7 +97,7 @@ class Recorder:
                 shape.prefill_context,
                 shape.prefill_context_windowed,
                 shape.sampled_seqs,
-                step.gaps,
+                step.gaps - waited,
                 len(scheduler.running),
                 len(scheduler.waiting),
                 used,
@@ -109,7 +111,7 @@ class Recorder:
         """The row of a run of steps, before the scheduler has moved over it."""
         scheduler, group, shape = replica.scheduler, replica.scheduler.group, jump.shape
         block_size = scheduler.config.block_size
-        started = group.blocks_needed()
+        started = scheduler.blocks_to_start()
         used = scheduler.pool.usable_blocks - scheduler.pool.free + started
         padding = scheduler.padding_tokens() + started * block_size - group.size
         return [

@@ -11,6 +11,7 @@ import simpy
 from sim.cost.shape import StepShape, StepTimer
 from sim.engine.jump import Jump
 from sim.engine.log import StepLog
+from sim.engine.pauses import TokenTimes
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
@@ -64,6 +65,7 @@ class Replica:
         self._depth = scheduler.config.pipeline_depth
         self._in_flight: deque[InFlight] = deque()
         self._last_end: Tick = 0
+        self._times = TokenTimes()
         self._jump: Jump | None = None
         self._alarm: simpy.Event | None = None
         self._idle: simpy.Event | None = None
@@ -107,7 +109,8 @@ class Replica:
                 elif self._scripted:
                     self.steps = self._scripted[0][0]
                 else:
-                    yield self._wait_for_arrival()
+                    yield self._wait()
+                    self._idle = None
             while len(self._in_flight) >= self._depth:
                 yield from self._take_in()
 
@@ -116,28 +119,39 @@ class Replica:
             self._submit_scripted()
         if self._log:
             self._log.before(len(self._in_flight))
+        self.scheduler.now = self.env.now
         return self.scheduler.schedule()
 
     def _start(self, step: Step) -> None:
         """Ask the cost, run the step as soon as the one before has ended, and stamp its tokens."""
         for request in step.interrupted:
-            request.last_token = self._last_end
+            request.last_token = self._times.left(request)
         now = self.env.now
         start = max(now, self._last_end)
         end = start + self.timer.step(step.shape)
         for request, _, _ in step.admitted:
             if request.admitted < 0:
                 request.admitted = now
-        for request in step.first:
-            request.first_token = end
         for request in step.late:
             self.recorder.gap(end - request.last_token)
-        self.recorder.step(self, step, start, end)
+        waited = self._times.moved(step.decodes, self._last_end, end, self.recorder.gap) if step.decodes else 0
+        self._stamp(step, end)
+        self.recorder.step(self, step, start, end, waited)
         self._watch(step)
         if self._log:
             self._log.scheduled(self.steps, step, now, start, end, len(self.scheduler.waiting))
         self.steps += 1
         self._launch(InFlight(start, end, step.finishing))
+
+    def _stamp(self, step: Step, end: Tick) -> None:
+        joined = 0
+        for request in step.first:
+            request.first_token = request.last_token = end
+            joined += request.in_group
+        for request in step.late:
+            request.last_token = end
+            joined += request.in_group
+        self._times.joined(joined, end)
 
     def _watch(self, step: Step) -> None:
         """Raise if requests preempt each other in a circle: no token comes out although the engine works."""
@@ -167,11 +181,13 @@ class Replica:
             self.recorder.request(request)
             self._on_done(request)
 
-    def _wait_for_arrival(self) -> simpy.Event:
-        if self.scheduler.waiting:
+    def _wait(self) -> simpy.Event:
+        """Until a request arrives, or until the scheduler wants to look again at those that wait."""
+        until = self.scheduler.patience() if self.scheduler.waiting else None
+        if self.scheduler.waiting and until is None:
             raise self._stalled("requests wait and none runs")
         self._idle = self.env.event()
-        return self._idle
+        return self._idle if until is None else self._idle | self._sleep_until(until)
 
     def _stalled(self, what: str) -> SimulationStalledError:
         scheduler = self.scheduler
@@ -189,7 +205,7 @@ class Replica:
 
     def _decodes_ahead(self) -> int:
         """Decode-only steps that certainly come next, nothing else to decide."""
-        if not self._may_jump:
+        if not self._may_jump or self._times.paused(self.scheduler.group.size, self._last_end):
             return 0
         limit = self._scripted[0][0] - self.steps if self._scripted else MANY
         return self.scheduler.steps_ahead(limit)
@@ -234,14 +250,16 @@ class Replica:
             finishing = self.scheduler.extend(steps)
             self.steps += steps
         self.recorder.close_run(self, row)
+        self._times.jumped(jump.end(steps))
         return InFlight(jump.end(steps - 1), jump.end(steps), finishing)
 
     def _settle_one_by_one(self, jump: Jump, log: StepLog) -> list[Request]:
         finishing: list[Request] = []
         for i in range(1, jump.steps + 1):
             log.before(self._depth - 1)
+            decodes = self.scheduler.group.size
             finishing = self.scheduler.extend(1)
-            step = Step(finishing=finishing)
+            step = Step(decodes=decodes, finishing=finishing)
             log.scheduled(self.steps, step, jump.scheduled(i), jump.end(i - 1), jump.end(i), jump.waiting_at(i))
             self.steps += 1
         return finishing

@@ -1,7 +1,7 @@
 """What every scheduler shares: the batch, its blocks, and the verbs that move requests through it.
 
 Requests that decode in lock-step are held as sums (`DecodeGroup`); the others one by one. A policy is a subclass that
-says who is admitted, who gets how many tokens, and who gives way (`sim.engine.vllm` is the first).
+says who is admitted, who gets how many tokens, and who gives way (`sim.engine.vllm`, `sim.engine.policies`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sim.engine.decoding import DecodeGroup
 from sim.engine.kv.pool import BlockPool, Hit
 from sim.engine.kv.prefix import PrefixBlockPool
 from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
-from sim.engine.request import Request
+from sim.engine.request import Request, Tick
 from sim.engine.step import Step
 
 TOO_LONG = "prompt and output exceed max_model_len"
@@ -29,13 +29,15 @@ class Scheduler(ABC):
         draining: running requests whose last token is in flight.
         blocked: nobody can be admitted before a request ends or one that matters arrives.
         scribes: members of the decode group that write text which others may look up.
+        now: the tick of the schedule, set by the process; for policies with a timeout.
     """
 
-    def __init__(self, config: EngineConfig, window: int | None = None) -> None:
+    def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
         self.config = config
-        pool_class = PrefixBlockPool if config.enable_prefix_caching else BlockPool
-        self.pool: BlockPool = pool_class(config.usable_blocks, config.block_size)
-        self.waiting: WaitingQueue = PriorityQueue() if config.scheduling_policy == "priority" else FcfsQueue()
+        self.tick_s = tick_s
+        self.now: Tick = 0
+        self.pool: BlockPool = self.make_pool()
+        self.waiting: WaitingQueue = self.make_queue()
         self.group = DecodeGroup(config.block_size, window)
         self.running: dict[Request, None] = {}
         self.partial: list[Request] = []
@@ -57,6 +59,19 @@ class Scheduler(ABC):
 
         0 is always right, and slow: the replica then asks `schedule` for every step.
         """
+
+    def make_pool(self) -> BlockPool:
+        """The blocks."""
+        pool_class = PrefixBlockPool if self.config.enable_prefix_caching else BlockPool
+        return pool_class(self.config.usable_blocks, self.config.block_size)
+
+    def make_queue(self) -> WaitingQueue:
+        """The queue of those that wait."""
+        return PriorityQueue() if self.config.scheduling_policy == "priority" else FcfsQueue()
+
+    def patience(self) -> Tick | None:
+        """When to look again at those that wait, nothing running and nobody arriving; None: never."""
+        return None
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
 
@@ -87,7 +102,7 @@ class Scheduler(ABC):
                 del self.running[request]
                 full = self.full_blocks(request, lag=0)
                 self.pool.fill(full - self.full_blocks(request, lag=self.hash_lag))
-                self.pool.release(request, self.blocks(request.computed), full)
+                self.pool.release(request, self.held_blocks(request), full)
             else:
                 self.waiting.remove(request)  # preempted while its last token was in flight
         if finishing:
@@ -95,7 +110,7 @@ class Scheduler(ABC):
 
     def extend(self, steps: int) -> list[Request]:
         """Repeat the decode-only step ``steps`` times; return the requests whose last token the last one samples."""
-        self.pool.take(self._move_group(steps))
+        self.grow(self._move_group(steps))
         return self._end_decodes()
 
     # -- computing ----------------------------------------------------------------------------------------------------
@@ -112,7 +127,7 @@ class Scheduler(ABC):
         shape.sampled_seqs += group.size
         started = self._move_group(1)
         if not blocks_taken:
-            self.pool.take(started)
+            self.grow(started)
         step.finishing = self._end_decodes()
 
     def compute(self, step: Step, request: Request, chunk: int) -> None:
@@ -184,6 +199,14 @@ class Scheduler(ABC):
 
     def start(self, step: Step, request: Request, chunk: int, hit: Hit) -> None:
         """Admit the head of the queue, ``request``, with the blocks of ``hit``, and compute ``chunk`` tokens of it."""
+        self.admit(step, request, hit)
+        self.pool.take(self.new_blocks(request, chunk, held=hit.blocks))
+        self.compute(step, request, chunk)
+        if not (request.in_group or request.draining):
+            self.partial.append(request)
+
+    def admit(self, step: Step, request: Request, hit: Hit) -> None:
+        """Take the head of the queue, ``request``, into the batch with the blocks of ``hit``; nothing is computed yet."""
         self.waiting.pop()
         self.running[request] = None
         request.rank = self._next_rank
@@ -195,10 +218,6 @@ class Scheduler(ABC):
             request.cached_tokens = request.computed
         if hit.blocks:
             self.pool.claim(request, hit)
-        self.pool.take(self.new_blocks(request, chunk, held=hit.blocks))
-        self.compute(step, request, chunk)
-        if not (request.in_group or request.draining):
-            self.partial.append(request)
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
@@ -218,7 +237,7 @@ class Scheduler(ABC):
         elif victim in self.partial:
             self.partial.remove(victim)
         del self.running[victim]
-        self.pool.release(victim, self.blocks(victim.computed), full)
+        self.pool.release(victim, self.held_blocks(victim), full)
         victim.computed = 0
         victim.preemptions += 1
         self.waiting.requeue(victim)
@@ -243,6 +262,25 @@ class Scheduler(ABC):
     def blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` tokens need."""
         return -(-tokens // self.config.block_size)
+
+    def held_blocks(self, request: Request) -> int:
+        """Blocks that a running request outside the group holds."""
+        return self.blocks(request.computed)
+
+    def blocks_to_start(self) -> int:
+        """Blocks that the next decode-only step takes."""
+        return self.group.blocks_needed()
+
+    def grow(self, blocks: int) -> None:
+        """Take the blocks that decodes start."""
+        self.pool.take(blocks)
+
+    def may_output(self, request: Request) -> int:
+        """Output tokens that the client of ``request`` allows: what engines that plan ahead reckon with."""
+        asked = self.config.max_new_tokens
+        if asked is None:
+            return request.output
+        return max(request.output, min(asked, self.config.max_model_len - request.prompt))
 
     def new_blocks(self, request: Request, chunk: int, held: int | None = None) -> int:
         """Blocks that ``chunk`` more tokens of a request outside the group need."""
