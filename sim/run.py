@@ -13,7 +13,7 @@ import numpy as np
 
 from sim.assemble import Parts, assemble
 from sim.cluster.fleet import Fleet
-from sim.cluster.router import ROUTERS
+from sim.cluster.routing import router_of
 from sim.cost.work import ModelWork
 from sim.engine.log import Line
 from sim.errors import InputError
@@ -58,7 +58,8 @@ def simulate(
             workload,
             [parts.engine] * scenario.layout.replicas,
             parts.timer,
-            ROUTERS[scenario.cluster.router](),
+            router_of(scenario.cluster, scenario.seed),
+            report_interval_s=scenario.cluster.router_staleness_s,
             tick_s=parts.tick_s,
             path=parts.path,
             jump=not exact,

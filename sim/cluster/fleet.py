@@ -56,6 +56,7 @@ class Fleet:
         configs: one engine configuration a replica.
         timer: how long steps take; its ticks are ``tick_s`` seconds.
         router: where each arrival goes.
+        report_interval_s: how often replicas report their loads to a router that does not know the truth; 0: never.
         jump: time by change (default) or one event a step.
         on_line: called with each step-log line; None = no step log.
         progress: called now and then with the finished share of requests, 0 to 1.
@@ -69,6 +70,7 @@ class Fleet:
         timer: StepTimer,
         router: Router,
         *,
+        report_interval_s: float = 0.0,
         tick_s: float = 1.0,
         path: ClientPath | None = None,
         jump: bool = True,
@@ -82,6 +84,7 @@ class Fleet:
         self.recorder = Recorder(tick_s, (path.first_token_s, path.last_token_s))
         self._to_queue: Tick = path.to_queue_s / tick_s if path.to_queue_s else 0
         self._router = router
+        self._report_interval = to_ticks(report_interval_s, tick_s)
         self._tick_s = tick_s
         self._progress = progress
         self._over = 0
@@ -125,6 +128,8 @@ class Fleet:
             SimulationStalledError: nothing can move although requests wait.
         """
         self.env.process(self._source())
+        if self._report_interval:
+            self.env.process(self._report())
         self.env.run()
         for request in self._live.values():
             self.recorder.request(request, UNFINISHED)
@@ -138,6 +143,12 @@ class Fleet:
     def engine_steps(self) -> int:
         """Steps that engines ran."""
         return sum(replica.steps for replica in self.replicas)
+
+    def _report(self) -> Generator[simpy.Event, Any, None]:
+        """Loads become known from time to time, while anything can still change."""
+        while self.env.peek() != simpy.core.Infinity:
+            self._router.reports.take(self.replicas)
+            yield Arrival(self.env, self._report_interval)
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
 

@@ -117,6 +117,11 @@ class DecodeGroup:
         while crossings and not (crossings[0][2].in_group and crossings[0][2].window_step == crossings[0][0]):
             heappop(crossings)
 
+    def blocks_within(self, steps: int) -> int:
+        """Blocks that the next ``steps`` steps start together, none past `steps_to_change`."""
+        turns, rest = divmod(steps, self.block_size)
+        return turns * self.size + sum(self._residues[-i % self.block_size] for i in range(self.step, self.step + rest))
+
     # -- moving on ----------------------------------------------------------------------------------------------------
 
     def advance(self, steps: int = 1) -> tuple[int, int]:

@@ -53,16 +53,20 @@ class Jump:
         """Queue length when step ``step`` is scheduled."""
         return self.waiting + bisect_right(self.arrivals, self.scheduled(step))
 
+    def scheduled_before(self, now: Tick) -> int:
+        """Steps of the run that are scheduled before ``now``."""
+        if now <= self.scheduled(1):
+            return 0
+        steps = max(0, self._whole_steps(now - self.base)) + self.depth - 1
+        while steps > 0 and self.scheduled(steps) >= now:
+            steps -= 1
+        while steps < self.steps and self.scheduled(steps + 1) < now:
+            steps += 1
+        return min(steps, self.steps)
+
     def shorten(self, now: Tick) -> bool:
         """End the run before the first step that is scheduled at or after ``now``; true if that is earlier."""
-        if now <= self.scheduled(1):
-            steps = 0
-        else:
-            steps = max(0, self._whole_steps(now - self.base)) + self.depth - 1
-            while steps > 0 and self.scheduled(steps) >= now:
-                steps -= 1
-            while self.scheduled(steps + 1) < now:
-                steps += 1
+        steps = self.scheduled_before(now)
         if steps >= self.steps:
             return False
         self.steps = steps

@@ -10,7 +10,13 @@ from sim.engine.request import Request
 
 
 class WaitingQueue(Protocol):
-    """What the scheduler asks of a queue."""
+    """What the scheduler asks of a queue.
+
+    Attributes:
+        tokens: sum of the tokens that its requests know, prompts and outputs so far.
+    """
+
+    tokens: int
 
     def add(self, request: Request) -> None:
         """Join as a new arrival."""
@@ -37,9 +43,11 @@ class FcfsQueue:
 
     def __init__(self) -> None:
         self._requests: deque[Request] = deque()
+        self.tokens = 0
 
     def add(self, request: Request) -> None:
         """Join at the back; of those that arrive in the same instant, the smaller id stands first."""
+        self.tokens += request.known
         later = []
         queue = self._requests
         while queue and queue[-1].queued == request.queued and queue[-1].id > request.id and not queue[-1].preemptions:
@@ -49,6 +57,7 @@ class FcfsQueue:
 
     def requeue(self, request: Request) -> None:
         """Rejoin at the front."""
+        self.tokens += request.known
         self._requests.appendleft(request)
 
     def head(self) -> Request:
@@ -57,12 +66,15 @@ class FcfsQueue:
 
     def pop(self) -> Request:
         """Take the head out."""
-        return self._requests.popleft()
+        request = self._requests.popleft()
+        self.tokens -= request.known
+        return request
 
     def remove(self, request: Request) -> None:
         """Take a request out from anywhere."""
         if request in self._requests:
             self._requests.remove(request)
+            self.tokens -= request.known
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -78,9 +90,11 @@ class PriorityQueue:
 
     def __init__(self) -> None:
         self._requests: list[Request] = []  # last is next, so that taking it out is cheap
+        self.tokens = 0
 
     def add(self, request: Request) -> None:
         """Join at the place that the key gives."""
+        self.tokens += request.known
         insort(self._requests, request, key=_reversed_key)
 
     requeue = add
@@ -91,12 +105,15 @@ class PriorityQueue:
 
     def pop(self) -> Request:
         """Take the head out."""
-        return self._requests.pop()
+        request = self._requests.pop()
+        self.tokens -= request.known
+        return request
 
     def remove(self, request: Request) -> None:
         """Take a request out from anywhere."""
         if request in self._requests:
             self._requests.remove(request)
+            self.tokens -= request.known
 
     def __len__(self) -> int:
         return len(self._requests)

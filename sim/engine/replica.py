@@ -86,6 +86,11 @@ class Replica:
             if matters and self._jump.shorten(self.env.now):
                 self._move_alarm(self._jump.wake)
 
+    @property
+    def unsettled_steps(self) -> int:
+        """Steps of a jump that are scheduled by now, beyond the state that the scheduler shows."""
+        return self._jump.scheduled_before(self.env.now) if self._jump is not None else 0
+
     def _submit_scripted(self) -> None:
         assert self._arrive is not None
         while self._scripted and self._scripted[0][0] <= self.steps:

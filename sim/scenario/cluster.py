@@ -9,6 +9,16 @@ from pydantic import Field
 from sim.layout import Layout
 from sim.scenario.engine import Section
 
+RouterName = Literal[
+    "round_robin",
+    "random",
+    "least_loaded",
+    "power_of_two",
+    "prefix_affinity",
+    "cache_aware",
+    "session_sticky",
+]
+
 
 class Pool(Section):
     """Replicas that do one phase of a request."""
@@ -26,7 +36,19 @@ class Disaggregation(Section):
 
 
 class ClusterSpec(Section):
-    """Routing policy, and whether the phases are split."""
+    """Routing policy, and whether the phases are split.
 
-    router: Literal["round_robin", "least_loaded", "prefix_affinity"] = "round_robin"
+    Attributes:
+        router: policy by name.
+        router_load: what a load is: requests, their tokens, or KV blocks, running and waiting together.
+        router_staleness_s: replicas report their loads this often, and the router knows the last report; 0: the truth.
+        load_cap: of cache_aware: a replica loaded more than this many times the mean is passed over ...
+        load_slack: ... if it also exceeds the smallest load by more than this.
+    """
+
+    router: RouterName = "round_robin"
+    router_load: Literal["requests", "tokens", "kv"] = "requests"
+    router_staleness_s: float = Field(default=0.0, ge=0)
+    load_cap: float = Field(default=1.5, ge=1)
+    load_slack: float = Field(default=16.0, ge=0)
     disaggregation: Disaggregation | None = None

@@ -30,5 +30,3 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
         yield "engine.preemption", f"'{engine.preemption}'", "set it to recompute"
     if scenario.cluster.disaggregation is not None:
         yield "cluster.disaggregation", "a prefill/decode split", "set it to null"
-    if scenario.cluster.router == "prefix_affinity":
-        yield "cluster.router", "'prefix_affinity'", "set it to round_robin or least_loaded"

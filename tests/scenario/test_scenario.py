@@ -211,7 +211,6 @@ def test_presets_that_do_not_exist_yet_are_refused(preset: str) -> None:
         "engine.preemption=swap",
         "cluster.disaggregation={prefill: {replicas: 1, layout: {}}, decode: {replicas: 1, layout: {}}, "
         "transfer_gb_per_s: 50}",
-        "cluster.router=prefix_affinity",
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_not_ignored(override: str) -> None:

@@ -1,0 +1,36 @@
+"""How loaded a replica is, as routers measure it: requests, tokens or KV blocks, running and waiting together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sim.engine.replica import Replica
+
+
+def requests(replica: Replica) -> float:
+    """Requests running and waiting."""
+    scheduler = replica.scheduler
+    return len(scheduler.running) + len(scheduler.waiting)
+
+
+def tokens(replica: Replica) -> float:
+    """Tokens of those requests: prompts, and outputs so far."""
+    scheduler = replica.scheduler
+    group = scheduler.group
+    known = scheduler.waiting.tokens + group.context + replica.unsettled_steps * group.size
+    for outside in (scheduler.partial, scheduler.draining):
+        known += sum(request.known for request in outside if request in scheduler.running)
+    return known
+
+
+def kv(replica: Replica) -> float:
+    """Share of the KV blocks that running requests hold and waiting ones will ask for; may pass 1."""
+    scheduler = replica.scheduler
+    pool = scheduler.pool
+    held = pool.usable_blocks - pool.free + scheduler.group.blocks_within(replica.unsettled_steps)
+    return (held + scheduler.waiting.tokens / pool.block_size) / pool.usable_blocks
+
+
+METRICS: Final[dict[str, Callable[[Replica], float]]] = {"requests": requests, "tokens": tokens, "kv": kv}
