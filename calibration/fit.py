@@ -77,7 +77,8 @@ def fit_section(rows: pd.DataFrame, family: str, law: Law, hardware: HardwarePro
     predicted = modelled * np.exp(correction)
     judged = held if held.any() else ~held
     if law.judged is not None:
-        judged = judged & law.judged(rows).to_numpy()
+        served = judged & law.judged(rows).to_numpy()
+        judged = served if served.any() else judged  # a small model's shapes may all lie outside
     residual = _residual(predicted[judged], seconds[judged], bool(held.any()))
     source = "; ".join(sorted(set(rows.source)))
     return base.model_copy(update={"source": source, "residual": residual, "grids": grids})

@@ -43,6 +43,8 @@ FAMILIES: Final = {
     "all_gather": Family(("bytes", "ranks"), ("bytes", "ranks")),
     "reduce_scatter": Family(("bytes", "ranks"), ("bytes", "ranks")),
     "all_to_all": Family(("bytes", "ranks"), ("bytes", "ranks")),
+    "host_to_device": Family(("bytes",), ("bytes",)),  # measured, not fitted: nothing reads them yet
+    "device_to_host": Family(("bytes",), ("bytes",)),
 }
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _ALWAYS: Final = ("family", "dtype", "seconds", "source")

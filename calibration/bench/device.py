@@ -93,7 +93,7 @@ def _cpu(torch: Any, cpu_time: bool) -> Device:
         "capability": str(torch.backends.cpu.get_cpu_capability()),
     }
     clock = HostClock(time.process_time if cpu_time else time.perf_counter)
-    return Device(torch, "cpu", _cpu_name(), clock, cache, _free_bytes() // 4, facts)
+    return Device(torch, "cpu", cpu_name(), clock, cache, _free_bytes() // 4, facts)
 
 
 def _cuda(torch: Any) -> Device:
@@ -133,7 +133,8 @@ def _software(torch: Any) -> dict[str, str]:
     return {"torch": str(torch.__version__), "python": platform.python_version(), "platform": platform.platform()}
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Product name of the CPU."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
