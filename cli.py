@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from calibration.commands import app as calibrate_commands
 from sim.errors import InputError
 
 EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 70, 130, 141
@@ -236,6 +237,9 @@ def show(
     from reports.show import print_catalogue
 
     print_catalogue(kind, name, as_json)
+
+
+app.add_typer(calibrate_commands, name="calibrate")
 
 
 def main() -> None:
