@@ -91,6 +91,13 @@ def engine(
         list[str], typer.Option("--engine-arg", metavar="KEY=VALUE", help="Setting of the engine; repeatable.")
     ] = [],  # noqa: B006
     requests: Annotated[int, typer.Option(min=5, help="Of each mix.")] = 40,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --profile: the profile whose kernels the engine ran on.")
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="Write that profile with this engine's host terms, for a scenario."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the real vLLM with random weights on a short ladder of loads, fit its step time and host terms, and compare.
@@ -99,12 +106,17 @@ def engine(
 
     servecast calibrate engine --model Qwen3-8B --engine-arg max_num_seqs=64 --out runs/qwen
 
-    servecast calibrate engine --logs runs/mine
+    servecast calibrate engine --logs runs/mine --hardware h100-sxm --profile my-h100.yaml
     """
     from calibration.engine_runs.calibrate import as_dict, calibrate_logs
-    from calibration.engine_runs.session import run_session
+    from calibration.engine_runs.session import own_profile, run_session
 
+    base = own_profile(hardware, profile)
     found = calibrate_logs(logs) if logs else run_session(model, arguments, out, requests, _talker())
+    if base is not None and profile is not None:
+        from calibration.fit_writer import write_profile
+
+        write_profile(found.profile(base), profile)
     if as_json:
         typer.echo(json.dumps(as_dict(found)))
     else:

@@ -43,7 +43,7 @@ def print_engine(found: EngineCalibration, console: Console | None = None) -> No
     """The fitted terms, and the error of every run that was not fitted on."""
     console = console or _console()
     timer, path, residual = found.fit.timer, found.fit.path, found.fit.residual
-    console.print(f"fitted on {', '.join(found.fitted_on)}")
+    console.print(f"fitted on {', '.join(run.name for run in found.fitted_on)}")
     console.print(
         f"step: {_time(timer.base_s)} + {_slopes(timer.slopes_s)} a token + {_time(timer.seq_s)} a sequence"
         f" + {_time(timer.context_s)} a token of context + {_time(timer.pair_s)} an attended pair of a prompt"

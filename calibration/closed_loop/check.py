@@ -15,8 +15,9 @@ from calibration.bench.run import Plan, run_benchmarks
 from calibration.closed_loop.decoder import Decoder
 from calibration.closed_loop.loop import ClosedLoop, CoreClock, WallClock
 from calibration.closed_loop.model import CONFIGS, architecture
-from calibration.closed_loop.profile import fit_host, machine_profile, no_overheads
+from calibration.closed_loop.profile import machine_profile
 from calibration.engine_runs.log import EngineRun
+from calibration.engine_runs.overheads import fit_host, no_overheads
 from calibration.engine_runs.predict import RunMetrics, measured, predict_with, relative_errors, step_errors
 from calibration.fit import fit_kernels
 from hardware_profiles.overheads import EngineOverheads

@@ -1,18 +1,10 @@
-"""From microbenchmark rows to a hardware profile of this machine, and from short runs to the loop's host terms."""
+"""From microbenchmark rows to a hardware profile of this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from calibration.engine_runs.log import EngineRun
-from calibration.engine_runs.timer import step_spans
-from calibration.least_squares import nonnegative_least_squares
-from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
-from sim.cost.shape import StepTimer
 from sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,42 +65,3 @@ def _document(metadata: dict[str, Any], peak: float, bandwidth: float, seen: str
         "power": {"tdp_w": assumed(0), "idle_w": assumed(0)},
         "notes": [f"made by calibrate run: {sentence}" for sentence in metadata["warnings"]],
     }
-
-
-def no_overheads() -> EngineOverheads:
-    """An engine whose host costs nothing: what is left of a step then is kernels alone."""
-    return host_overheads(0.0, 0.0, "none")
-
-
-def host_overheads(step_s: float, seq_s: float, source: str) -> EngineOverheads:
-    """Host terms of a loop in this very process, which has no API path and no captured graphs."""
-    fields = ("step_gap_s", "launch_s", "api_request_s", "api_token_s", "completion_s", "stream_token_s")
-    none = {"value": 0.0, "provenance": "measured", "source": "absent in a loop of one process"}
-    return EngineOverheads.parse(
-        {
-            "engine": "closed-loop",
-            "generation": "one process",
-            "step_host_s": {"value": step_s, "provenance": "fitted", "source": source},
-            "seq_host_s": {"value": seq_s, "provenance": "fitted", "source": source},
-            **dict.fromkeys(fields, none),
-            "max_cudagraph_tokens": 0,
-        },
-        "closed loop",
-    )
-
-
-def fit_host(kernels: StepTimer, runs: Iterable[EngineRun]) -> EngineOverheads:
-    """What steps of short runs take beyond their kernels: a constant and a part for each sequence.
-
-    Args:
-        kernels: step time without host terms.
-        runs: single prompts and batches, not the loads that are to be predicted.
-    """
-    left, rows, weights = [], [], []
-    for shape, seconds in (span for run in runs for span in step_spans(run)):
-        left.append(seconds - kernels.step(shape))
-        rows.append([1.0, float(shape.decode_seqs + shape.prefill_seqs)])
-        weights.append(1.0 / seconds)
-    scale = np.array(weights)
-    step_s, seq_s = nonnegative_least_squares(np.array(rows) * scale[:, None], np.array(left) * scale)
-    return host_overheads(float(step_s), float(seq_s), f"{len(left)} steps of single prompts and batches")

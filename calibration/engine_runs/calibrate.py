@@ -12,6 +12,7 @@ import numpy as np
 from calibration.engine_runs.fit import EngineFit, fit_engine
 from calibration.engine_runs.ladder import FITTED, Load, fitting_loads, mixed_lengths, mixes
 from calibration.engine_runs.log import EngineRun, read_runs, write_run
+from calibration.engine_runs.overheads import profile_with_engine
 from calibration.engine_runs.predict import (
     BatchAgreement,
     measured,
@@ -21,6 +22,7 @@ from calibration.engine_runs.predict import (
     step_errors,
 )
 from calibration.engine_runs.vllm_engine import VllmEngine
+from hardware_profiles import HardwareProfile
 from sim.cluster.fleet import Fleet
 from sim.cluster.router import RoundRobin
 from sim.engine.config import EngineConfig
@@ -53,8 +55,12 @@ class EngineCalibration:
     """The fit, and how it predicts the runs that it did not see."""
 
     fit: EngineFit
-    fitted_on: tuple[str, ...]
+    fitted_on: tuple[EngineRun, ...]
     comparisons: tuple[RunComparison, ...]
+
+    def profile(self, hardware: HardwareProfile) -> HardwareProfile:
+        """``hardware`` with the host terms of this engine."""
+        return profile_with_engine(hardware, self.fitted_on, self.fit.path)
 
 
 def calibrate_from(runs: dict[str, EngineRun]) -> EngineCalibration:
@@ -66,7 +72,9 @@ def calibrate_from(runs: dict[str, EngineRun]) -> EngineCalibration:
     fitted = {name: run for name, run in runs.items() if name.startswith(FITTED)}
     fit = fit_engine(fitted.values())
     others = {name: run for name, run in runs.items() if name not in fitted}
-    return EngineCalibration(fit, tuple(fitted), tuple(_compare(fit, name, run) for name, run in others.items()))
+    return EngineCalibration(
+        fit, tuple(fitted.values()), tuple(_compare(fit, name, run) for name, run in others.items())
+    )
 
 
 def calibrate_logs(folder: Path) -> EngineCalibration:
@@ -112,7 +120,7 @@ def sustained_rate(fit: EngineFit, config: EngineConfig, requests: int = 200) ->
 def as_dict(found: EngineCalibration) -> dict[str, Any]:
     """For JSON."""
     return {
-        "fitted_on": list(found.fitted_on),
+        "fitted_on": [run.name for run in found.fitted_on],
         "timer": asdict(found.fit.timer),
         "client_path": asdict(found.fit.path),
         "residual": found.fit.residual.model_dump(),

@@ -12,6 +12,7 @@ import yaml
 
 from calibration.engine_runs.calibrate import EngineCalibration, calibrate_engine, check_folder
 from calibration.engine_runs.vllm_engine import MODEL, SETTINGS, require_vllm
+from hardware_profiles import HardwareProfile, load_hardware
 from sim.errors import InputError
 from sim.models.loader import catalog_entry, load_model
 
@@ -40,6 +41,17 @@ def run_session(
         return calibrate_engine(config, settings, out, requests, say)
     with tempfile.TemporaryDirectory(prefix="servecast-engine-runs-") as folder:
         return calibrate_engine(config, settings, Path(folder), requests, say)
+
+
+def own_profile(hardware: str | None, profile: Path | None) -> HardwareProfile | None:
+    """The profile to add host terms to; None where none is to be written. Raises `InputError` before anything runs."""
+    if (hardware is None) != (profile is None):
+        raise InputError("--profile", "needs --hardware, and the other way round", "give both or neither")
+    if hardware is None or profile is None:
+        return None
+    if not profile.parent.is_dir():
+        raise InputError("--profile", f"no folder {str(profile.parent)!r}", "make it first")
+    return load_hardware(hardware)
 
 
 def engine_settings(arguments: Iterable[str]) -> dict[str, Any]:

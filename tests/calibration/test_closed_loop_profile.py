@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 
 from calibration.closed_loop.check import cost_model
 from calibration.closed_loop.model import architecture
-from calibration.closed_loop.profile import fit_host, host_overheads, machine_profile, no_overheads
+from calibration.closed_loop.profile import machine_profile
 from calibration.engine_runs.log import EngineRun, read_run
+from calibration.engine_runs.overheads import fit_host, host_overheads, no_overheads, profile_with_engine
 from calibration.engine_runs.timer import step_spans
 from calibration.fit import fit_kernels
-from hardware_profiles import HardwareProfile
+from calibration.fit_writer import write_profile
+from hardware_profiles import HardwareProfile, load_engine_overheads, load_hardware
+from sim.cluster.fleet import ClientPath
 from sim.cost.shape import StepShape
 from sim.errors import InputError
 
@@ -73,6 +77,26 @@ def test_host_terms_that_were_added_are_found(hardware: HardwareProfile) -> None
     assert found.seq_host_s.value == pytest.approx(2e-4, rel=1e-3)
 
 
+def test_a_profile_takes_over_an_engines_host_terms(hardware: HardwareProfile, tmp_path: Path) -> None:
+    folder = Path(__file__).parent / "engine_runs"
+    runs = [read_run(folder / f"{name}.json.gz") for name in ("single64", "batch2", "batch8")]
+    path = ClientPath(to_queue_s=1e-3, first_token_s=2e-3, last_token_s=2.5e-3)
+    write_profile(profile_with_engine(hardware, runs, path), tmp_path / "mine.yaml")
+    read = load_engine_overheads("vllm", load_hardware(tmp_path / "mine.yaml"))
+    assert read.api_request_s.value == 1e-3
+    assert read.completion_s.value == pytest.approx(5e-4)
+    assert read.max_cudagraph_tokens == 0  # the runs were eager
+    assert read.step_host_s.value > 1e-3  # an eager step of a CPU engine
+    assert read.step_host_s.provenance == "fitted"
+
+
+def test_runs_of_two_engines_are_not_mixed(hardware: HardwareProfile) -> None:
+    run = read_run(Path(__file__).parent / "engine_runs" / "batch2.json.gz")
+    other = replace(run, meta={**run.meta, "model": {**run.meta["model"], "num_hidden_layers": 9}})
+    with pytest.raises(InputError, match="different models or settings"):
+        profile_with_engine(hardware, [run, other], ClientPath())
+
+
 def test_spans_take_in_the_gap_before_a_step_of_the_same_requests() -> None:
     run = read_run(Path(__file__).parent / "engine_runs" / "single16.json.gz")
     spans = [seconds for _, seconds in step_spans(run)]
@@ -89,8 +113,6 @@ def test_more_work_never_takes_less_time(hardware: HardwareProfile) -> None:
 
 
 def _timed(run: EngineRun, timer) -> EngineRun:
-    from dataclasses import replace
-
     steps, clock = [], 0.0
     for step, (shape, _) in zip(run.steps, step_spans(run), strict=True):
         steps.append(step.model_copy(update={"t_s": clock, "dt_s": timer.step(shape)}))
