@@ -66,9 +66,15 @@ LEFT_OUT: Final = """\
 NOT_MODELLED: Final = """\
 ## Not modelled
 
+- Top-p and top-k sampling. vLLM serves with the sampling defaults of the model's `generation_config.json`; where they
+  set top_p, each step sorts the logits of every sequence (vLLM 0.15) or runs a kernel over them. It shows in the TPOT
+  of Llama 3.1, Qwen 3 and Qwen 2.5 (too fast, more so with more sequences) and not in that of CodeLlama and Mistral
+  Nemo, which set none. Qwen 2.5 has a repetition penalty on top.
+- A step that starts on an idle engine: its host work is not hidden behind another step (3 to 5 ms of TTFT for the
+  requests that find the engine empty).
 - Warm-up. The first requests of tensor-parallel and mixture-of-experts runs take 0.4 to 1.8 s (compilation,
   autotuning); a dozen of them own the p99 of a first stage, and show in its mean at low rates.
+- Hiccups of a host: in some runs 1 to 9 % of requests come 20 to 80 ms late at random moments, in sibling runs 0.1 %.
+  They own TTFT p99 there.
 - KV offload to host memory, where a run had it on (TTFT about 1 ms and its p99 14 to 23 ms longer in sibling runs).
-- The difference between two machines: sibling runs that should not differ do so by 3 to 13 % in TPOT.
-- Clocks: a GPU that computes at full power for long runs slower than in the short bursts that kernel tables time.
-- Penalties (repetition, presence) and structured output."""
+- The difference between two machines: sibling runs that should not differ do so by 3 to 13 % in TPOT."""

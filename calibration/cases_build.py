@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibration import cases_closed, cases_ladder, cases_open
+from calibration.cases_closed import documents as closed_loops
+from calibration.cases_ladder import documents as ladders
+from calibration.cases_open import documents as open_loops
 from sim.errors import InputError
 from sim.scenario.document import dump_yaml
 
@@ -35,9 +37,9 @@ def read_runs(path: Path) -> list[Row]:
 
 def documents(rows: list[Row]) -> Iterator[tuple[str, Document]]:
     """(file name without suffix, document) of every case file."""
-    yield from cases_open.documents(rows)
-    yield from cases_ladder.documents(rows)
-    yield from cases_closed.documents(rows)
+    yield from open_loops(rows)
+    yield from ladders(rows)
+    yield from closed_loops(rows)
 
 
 def main(arguments: list[str]) -> int:
