@@ -25,29 +25,24 @@ class Device:
     Attributes:
         torch: the module, imported.
         kind: ``cpu`` or ``cuda``.
+        where: for torch's ``device=``.
         name: of the product.
         clock: how its calls are timed.
         cache_bytes: of its last-level cache; inputs rotate through more than that.
         memory_bytes: that a benchmark may use.
         facts: versions and properties, for the table's metadata.
+        fp8: whether it multiplies fp8 matrices.
     """
 
     torch: Any
     kind: Kind
+    where: str
     name: str
     clock: Clock
     cache_bytes: int
     memory_bytes: int
     facts: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def where(self) -> str:
-        """For torch's ``device=``."""
-        return self.kind
-
-    def supports_fp8(self) -> bool:
-        """Whether it multiplies fp8 matrices (compute capability 8.9 and later)."""
-        return self.kind == "cuda" and self.torch.cuda.get_device_capability() >= (8, 9)
+    fp8: bool = False
 
 
 def require_torch() -> Any:
@@ -93,7 +88,7 @@ def _cpu(torch: Any, cpu_time: bool) -> Device:
         "capability": str(torch.backends.cpu.get_cpu_capability()),
     }
     clock = HostClock(time.process_time if cpu_time else time.perf_counter)
-    return Device(torch, "cpu", cpu_name(), clock, cache, _free_bytes() // 4, facts)
+    return Device(torch, "cpu", "cpu", cpu_name(), clock, cache, _free_bytes() // 4, facts)
 
 
 def _cuda(torch: Any) -> Device:
@@ -109,24 +104,48 @@ def _cuda(torch: Any) -> Device:
         "cache_bytes": str(properties.L2_cache_size),
     }
     free = int(torch.cuda.mem_get_info()[0])
-    return Device(torch, "cuda", properties.name, CudaClock(torch), properties.L2_cache_size, free // 2, facts)
+    fp8 = (properties.major, properties.minor) >= (8, 9)
+    clock = CudaClock(torch)
+    return Device(torch, "cuda", "cuda", properties.name, clock, properties.L2_cache_size, free // 2, facts, fp8)
 
 
 class CudaClock:
-    """Times on the GPU's own clock, with events."""
+    """Times on the GPU's own clock.
+
+    The calls are captured in a CUDA graph and replayed, as engines do with their decode steps: a short kernel is not
+    timed by how long Python takes to launch it.
+    """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._captured: tuple[Call, int, Any] | None = None
 
     def seconds(self, call: Call, calls: int) -> float:
-        """Time between two events around the calls."""
+        """Time between two events around one replay."""
         begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph = self._graph(call, calls)
         begin.record()
-        for _ in range(calls):
-            call()
+        graph.replay()
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e-3
+
+    def _graph(self, call: Call, calls: int) -> Any:
+        if self._captured is not None and self._captured[:2] == (call, calls):
+            return self._captured[2]
+        cuda = self._torch.cuda
+        aside = cuda.Stream()
+        aside.wait_stream(cuda.current_stream())
+        with cuda.stream(aside):  # libraries set themselves up outside the capture
+            call()
+        cuda.current_stream().wait_stream(aside)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            for _ in range(calls):
+                call()
+        self._captured = (call, calls, graph)
+        graph.replay()
+        return graph
 
 
 def _software(torch: Any) -> dict[str, str]:

@@ -139,7 +139,7 @@ def _grid_groups(device: Device) -> list[list[Case]]:
 
 
 def _dtypes(device: Device) -> tuple[str, ...]:
-    return ("bf16", "fp8") if device.supports_fp8() else ("bf16",)
+    return ("bf16", "fp8") if device.fp8 else ("bf16",)
 
 
 def _measure_cases(

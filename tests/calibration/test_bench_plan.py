@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -24,8 +23,7 @@ GIB = 1 << 30
 
 
 def device(kind: str = "cpu", cache: int = 32 << 20, memory: int = 8 * GIB) -> Device:
-    properties = SimpleNamespace(get_device_capability=lambda: (9, 0), device_count=lambda: 1)
-    return Device(SimpleNamespace(cuda=properties), kind, "test", HostClock(), cache, memory, {"torch": "0"})
+    return Device(None, kind, kind, "test", HostClock(), cache, memory, {"torch": "0"}, fp8=kind == "cuda")
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

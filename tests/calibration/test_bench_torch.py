@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'servecast[calibrate]'")
 
 from calibration.bench import operators  # noqa: E402
+from calibration.bench.case import Case  # noqa: E402
 from calibration.bench.collectives import FAMILIES, time_collectives  # noqa: E402
 from calibration.bench.device import Device, open_device  # noqa: E402
-from calibration.bench.run import Plan, run_benchmarks  # noqa: E402
+from calibration.bench.run import Plan, plan_cases, run_benchmarks  # noqa: E402
 from calibration.bench.table import read_metadata  # noqa: E402
 from calibration.fit_points import read_points  # noqa: E402
 from sim.errors import InputError  # noqa: E402
+from sim.models.loader import load_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,22 @@ def test_collectives_of_two_processes(cpu: Device) -> None:
     timings = time_collectives(cpu, 2)
     assert {timing.family for timing in timings} == set(FAMILIES)
     assert all(timing.seconds > 0 and timing.ranks == 2 for timing in timings)
+
+
+def test_calls_for_a_gpu_run_on_any_device(cpu: Device) -> None:
+    """A stand-in: the smallest case of each family and dtype, built as for a GPU, computed here."""
+    stand_in = replace(cpu, kind="cuda")
+    smallest: dict[tuple[str, str], Case] = {}
+    for case in plan_cases(stand_in, Plan(load_model("DeepSeek-V2-Lite"))):
+        key = case.family, case.dtype
+        if key not in smallest or case.flops + case.cold_bytes < smallest[key].flops + smallest[key].cold_bytes:
+            smallest[key] = case
+    assert {"gemm", "decode_attention", "prefill_attention", "mla_decode", "mla_prefill", "experts"} <= {
+        family for family, _ in smallest
+    }
+    for (family, dtype), case in smallest.items():
+        if dtype != "fp8" and not family.startswith(("host", "device")):
+            case.make(stand_in, 1)()
 
 
 def test_cpu_time_of_several_threads_is_refused() -> None:
