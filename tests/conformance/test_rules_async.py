@@ -55,6 +55,23 @@ def test_a_block_filled_by_the_last_computed_token_is_cached_when_its_output_arr
     assert steps[-1]["admitted"] == [[1, 8, 0]]
 
 
+def test_a_request_left_out_of_a_step_has_no_token_in_flight_and_all_its_blocks_cached() -> None:
+    steps, _ = play(
+        ask(1, 5, priority=2),
+        ask(4, 6, priority=0),
+        ask(3, 3, at=50, priority=1),
+        policy="priority",
+        num_gpu_blocks=5,
+        enable_prefix_caching=True,
+        **ASYNC,
+    )
+    # step 4: request 0 is its own victim, so request 2 is left out; step 5: request 2 is its own victim
+    assert batches(steps)[:6] == ["1:4 0", "1 0", "1 0 2:3", "1 0 2", "1", "1"]
+    assert column(steps, "preempted")[:6] == [None, None, None, None, [0], [2]]
+    # the block of request 2, full since step 3, is cached although it was not scheduled again
+    assert column(steps, "cached_blocks")[:6] == [1, 1, 1, 1, 1, 3]
+
+
 def test_the_token_in_flight_of_a_preempted_request_is_still_delivered() -> None:
     steps, requests = play(ask(4, 9), ask(4, 9), num_gpu_blocks=6, **ASYNC)
     assert batches(steps) == ["0:4 1:4", *["0 1"] * 4, *["0"] * 4, "1:9", "1", "1", "1"]

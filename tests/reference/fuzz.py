@@ -20,12 +20,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--scripted", action="store_true", help="arrivals by step number instead of by time")
+    parser.add_argument("--speculative", action="store_true", help="with draft tokens")
     parser.add_argument("--stop-after", type=int, default=5, help="disagreements shown before giving up")
     options = parser.parse_args()
     endless = wrong = 0
     for seed in range(options.start, options.start + options.seeds):
         try:
-            document = from_seed(seed)
+            document = from_seed(seed, speculative=options.speculative)
             message = disagreement(scripted(document) if options.scripted else document)
         except NoProgress:
             endless += 1
