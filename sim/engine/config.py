@@ -11,8 +11,8 @@ from typing import Any, Literal
 class EngineConfig:
     """What the scheduler and the block pool need to know. Values are checked by the scenario, not here.
 
-    ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used. ``preset`` names the policy and
-    ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow each answer; None: exactly its length.
+    ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used. ``preset`` names the policy,
+    ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow an answer; None: exactly its length.
     """
 
     num_gpu_blocks: int

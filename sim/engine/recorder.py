@@ -109,11 +109,11 @@ class Recorder:
 
     def open_run(self, replica: Replica, jump: Jump) -> Row:
         """The row of a run of steps, before the scheduler has moved over it."""
-        scheduler, group, shape = replica.scheduler, replica.scheduler.group, jump.shape
+        scheduler, shape = replica.scheduler, jump.shape
         block_size = scheduler.config.block_size
         started = scheduler.blocks_to_start()
         used = scheduler.pool.usable_blocks - scheduler.pool.free + started
-        padding = scheduler.padding_tokens() + started * block_size - group.size
+        padding = scheduler.padding_tokens() + started * block_size - shape.decode_seqs
         return [
             replica.index,
             replica.steps,

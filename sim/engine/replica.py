@@ -8,7 +8,7 @@ from typing import Any
 
 import simpy
 
-from sim.cost.shape import StepShape, StepTimer
+from sim.cost.shape import StepTimer
 from sim.engine.jump import Jump
 from sim.engine.log import StepLog
 from sim.engine.pauses import TokenTimes
@@ -231,9 +231,8 @@ class Replica:
             self._launch(self._settle(jump))
 
     def _plan(self, ahead: int) -> Jump:
-        group, now = self.scheduler.group, self.env.now
-        shape = StepShape(group.size, group.context, group.windowed, sampled_seqs=group.size)
-        first, increment, steps = self.timer.decode_run(shape, group.below_window)
+        now, shape = self.env.now, self.scheduler.decode_shape()
+        first, increment, steps = self.timer.decode_run(shape, self.scheduler.growing_windowed())
         return Jump(
             base=max(now, self._last_end),
             first=first,

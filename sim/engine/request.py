@@ -20,6 +20,7 @@ class Request:
         spans: rows (node, end) of shared text, ends in tokens; see `sim.workload.PrefixSpans`.
         table: prefix cache only: [segment, end block] entries that cover the cached blocks from 0.
         cached_blocks: blocks of the table, at its last update.
+        reserved: tokens whose blocks it holds already, computed or not; 0 where blocks are taken as tokens come.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Request:
         "queued",
         "rank",
         "replica",
+        "reserved",
         "resume_cached_tokens",
         "session",
         "spans",
@@ -83,6 +85,7 @@ class Request:
         self.window_step = -1
         self.table: list[list[Any]] = []
         self.cached_blocks = 0
+        self.reserved = 0
         self.admitted: Tick = -1
         self.first_token: Tick = -1
         self.last_token: Tick = -1

@@ -8,44 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from sim.engine.config import EngineConfig
-from sim.engine.decoding import DecodeGroup
-from sim.engine.kv.pool import BlockPool, Hit
-from sim.engine.kv.prefix import PrefixBlockPool
-from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
+from sim.engine.kv.pool import Hit
 from sim.engine.request import Request, Tick
+from sim.engine.state import EngineState
 from sim.engine.step import Step
 
 TOO_LONG = "prompt and output exceed max_model_len"
 TOO_LARGE = "prompt and output exceed the KV cache"
 
 
-class Scheduler(ABC):
-    """State of one engine's queue, batch and blocks, and the policy that moves requests between them.
-
-    Attributes:
-        running: admitted requests in running order (those whose last token is in flight included).
-        partial: running requests outside the decode group that still want tokens, in running order.
-        draining: running requests whose last token is in flight.
-        blocked: nobody can be admitted before a request ends or one that matters arrives.
-        scribes: members of the decode group that write text which others may look up.
-        now: the tick of the schedule, set by the process; for policies with a timeout.
-    """
-
-    def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
-        self.config = config
-        self.tick_s = tick_s
-        self.now: Tick = 0
-        self.pool: BlockPool = self.make_pool()
-        self.waiting: WaitingQueue = self.make_queue()
-        self.group = DecodeGroup(config.block_size, window)
-        self.running: dict[Request, None] = {}
-        self.partial: list[Request] = []
-        self.draining: list[Request] = []
-        self.blocked = True
-        self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
-        self.scribes: dict[Request, None] = {}
-        self._next_rank = 0
+class Scheduler(EngineState, ABC):
+    """The policy that moves requests between queue, batch and blocks, and the verbs it moves them with."""
 
     # -- the policy ---------------------------------------------------------------------------------------------------
 
@@ -60,14 +33,9 @@ class Scheduler(ABC):
         0 is always right, and slow: the replica then asks `schedule` for every step.
         """
 
-    def make_pool(self) -> BlockPool:
-        """The blocks."""
-        pool_class = PrefixBlockPool if self.config.enable_prefix_caching else BlockPool
-        return pool_class(self.config.usable_blocks, self.config.block_size)
-
-    def make_queue(self) -> WaitingQueue:
-        """The queue of those that wait."""
-        return PriorityQueue() if self.config.scheduling_policy == "priority" else FcfsQueue()
+    def new_step(self) -> Step:
+        """A step to fill."""
+        return Step()
 
     def patience(self) -> Tick | None:
         """When to look again at those that wait, nothing running and nobody arriving; None: never."""
@@ -113,6 +81,10 @@ class Scheduler(ABC):
         self.grow(self._move_group(steps))
         return self._end_decodes()
 
+    def grow(self, blocks: int) -> None:
+        """Take the blocks that decodes start."""
+        self.pool.take(blocks)
+
     # -- computing ----------------------------------------------------------------------------------------------------
 
     def decode_all(self, step: Step, *, blocks_taken: bool = False) -> None:
@@ -120,11 +92,12 @@ class Scheduler(ABC):
         group, shape = self.group, step.shape
         if not group.size:
             return
+        decodes = self.decode_shape()
         step.decodes = group.size
-        shape.decode_seqs += group.size
-        shape.decode_context += group.context
-        shape.decode_context_windowed += group.windowed
-        shape.sampled_seqs += group.size
+        shape.decode_seqs += decodes.decode_seqs
+        shape.decode_context += decodes.decode_context
+        shape.decode_context_windowed += decodes.decode_context_windowed
+        shape.sampled_seqs += decodes.sampled_seqs
         started = self._move_group(1)
         if not blocks_taken:
             self.grow(started)
@@ -135,7 +108,7 @@ class Scheduler(ABC):
         before = request.computed
         request.computed = before + chunk
         step.chunks[request] = chunk
-        self.pool.cache(request, request.computed // self.config.block_size)
+        self.publish(request)
         if chunk == 1 and request.issued and before:
             self._count_decode(step, before + 1)
         else:
@@ -143,13 +116,19 @@ class Scheduler(ABC):
         if request.computed == request.known:
             self._sample(step, request)
 
+    def publish(self, request: Request) -> None:
+        """Enter the full blocks of what was just computed into the prefix cache."""
+        self.pool.cache(request, request.computed // self.config.block_size)
+
     def _count_decode(self, step: Step, attended: int) -> None:
+        """Add one decode of a request outside the group to a step's aggregates."""
         window = self.group.window
         step.shape.decode_seqs += 1
         step.shape.decode_context += attended
         step.shape.decode_context_windowed += attended if window is None else min(attended, window)
 
     def _sample(self, step: Step, request: Request) -> None:
+        """All tokens of a request are computed: it samples one, and joins the group or has its last token."""
         step.shape.sampled_seqs += 1
         (step.late if request.issued else step.first).append(request)
         request.issued += 1
@@ -158,7 +137,7 @@ class Scheduler(ABC):
             step.finishing.append(request)
             return
         self.group.join(request)
-        if request.spans and request.spans[-1][1] > request.computed and self.config.enable_prefix_caching:
+        if request.spans and request.spans[-1][1] > request.computed and self.pool.finds_decodes:
             self.scribes[request] = None
 
     def _move_group(self, steps: int) -> int:
@@ -171,12 +150,14 @@ class Scheduler(ABC):
         return started
 
     def _end_decodes(self) -> list[Request]:
+        """Take members whose last token the last step samples out of the group; return them."""
         done = self.group.ended()
         for request in done:
             self._drain(request)
         return done
 
     def _drain(self, request: Request) -> None:
+        """The last token of a request is in flight; it keeps its place until that comes in."""
         request.draining = True
         self.scribes.pop(request, None)
         self.draining.append(request)
@@ -198,7 +179,7 @@ class Scheduler(ABC):
         return self.pool.lookup(request, (request.known - 1) // self.config.block_size)
 
     def start(self, step: Step, request: Request, chunk: int, hit: Hit) -> None:
-        """Admit the head of the queue, ``request``, with the blocks of ``hit``, and compute ``chunk`` tokens of it."""
+        """Admit a waiting request with the blocks of ``hit``, and compute ``chunk`` tokens of it."""
         self.admit(step, request, hit)
         self.pool.take(self.new_blocks(request, chunk, held=hit.blocks))
         self.compute(step, request, chunk)
@@ -206,8 +187,15 @@ class Scheduler(ABC):
             self.partial.append(request)
 
     def admit(self, step: Step, request: Request, hit: Hit) -> None:
-        """Take the head of the queue, ``request``, into the batch with the blocks of ``hit``; nothing is computed yet."""
-        self.waiting.pop()
+        """Take a waiting request into the batch with the blocks of ``hit``; nothing is computed yet."""
+        if self.waiting.head() is request:
+            self.waiting.pop()
+        else:
+            self.waiting.remove(request)
+        self.join(step, request, hit)
+
+    def join(self, step: Step, request: Request, hit: Hit) -> None:
+        """`admit` for a request that is out of the queue already."""
         self.running[request] = None
         request.rank = self._next_rank
         self._next_rank += 1
@@ -231,17 +219,21 @@ class Scheduler(ABC):
             self.group.leave(victim)
             self.scribes.pop(victim, None)
             step.interrupted.append(victim)
-            victim.computed += tokens_in_step
-            counted, full = full, max(full, (victim.computed - self.hash_lag) // self.config.block_size)
+            counted, full = full, max(full, self.count_served(victim, tokens_in_step))
             self.pool.fill(full - counted)
         elif victim in self.partial:
             self.partial.remove(victim)
         del self.running[victim]
         self.pool.release(victim, self.held_blocks(victim), full)
-        victim.computed = 0
+        victim.computed = victim.reserved = 0
         victim.preemptions += 1
         self.waiting.requeue(victim)
         step.preempted.append(victim)
+
+    def count_served(self, victim: Request, tokens: int) -> int:
+        """Account for the tokens that a former member of the group was given in this very step; its full blocks then."""
+        victim.computed += tokens
+        return (victim.computed - self.hash_lag) // self.config.block_size
 
     def starve(self, step: Step, request: Request) -> None:
         """Take a member that gets no token in this step out of the group."""
@@ -251,47 +243,3 @@ class Scheduler(ABC):
         self.pool.settle(request, full)
         self.partial.append(request)
         step.interrupted.append(request)
-
-    # -- counting -----------------------------------------------------------------------------------------------------
-
-    def full_blocks(self, request: Request, lag: int) -> int:
-        """Blocks whose tokens are all computed and known; the newest token of a decode is ``lag`` steps late."""
-        computed = request.group_offset + self.group.step if request.in_group else request.computed
-        return max(request.cached_blocks, (computed - lag) // self.config.block_size)
-
-    def blocks(self, tokens: int) -> int:
-        """Blocks that ``tokens`` tokens need."""
-        return -(-tokens // self.config.block_size)
-
-    def held_blocks(self, request: Request) -> int:
-        """Blocks that a running request outside the group holds."""
-        return self.blocks(request.computed)
-
-    def blocks_to_start(self) -> int:
-        """Blocks that the next decode-only step takes."""
-        return self.group.blocks_needed()
-
-    def grow(self, blocks: int) -> None:
-        """Take the blocks that decodes start."""
-        self.pool.take(blocks)
-
-    def may_output(self, request: Request) -> int:
-        """Output tokens that the client of ``request`` allows: what engines that plan ahead reckon with."""
-        asked = self.config.max_new_tokens
-        if asked is None:
-            return request.output
-        return max(request.output, min(asked, self.config.max_model_len - request.prompt))
-
-    def new_blocks(self, request: Request, chunk: int, held: int | None = None) -> int:
-        """Blocks that ``chunk`` more tokens of a request outside the group need."""
-        held = self.blocks(request.computed) if held is None else held
-        return self.blocks(request.computed + chunk) - held
-
-    def padding_tokens(self) -> int:
-        """Unused slots in the last blocks of all running requests."""
-        padding, size = self.group.padding, self.config.block_size
-        for request in self.partial:
-            padding += -request.computed % size
-        for request in self.draining:
-            padding += -request.computed % size
-        return padding

@@ -16,13 +16,26 @@ class Hit(NamedTuple):
 
 
 NO_HIT = Hit(0, 0, ())
+ENDLESS = 1 << 60
+
+
+def text_rows(request: Request, block_size: int) -> list[tuple[int, int]]:
+    """(text, end block) rows of a request, its private text last. A block belongs to the text of its last token."""
+    if not request.spans:
+        return [(~request.id, ENDLESS)]
+    rows = [(text, end // block_size) for text, end in request.spans]
+    rows.append((~request.id, ENDLESS))
+    return rows
 
 
 class BlockPool:
     """Free and held blocks of one engine, without prefix caching.
 
     The scheduler asks `free` before it takes; taking more than is free is a bug and raises `AssertionError`.
+    ``finds_decodes`` says whether text is found while it is still being decoded.
     """
+
+    finds_decodes = False
 
     def __init__(self, usable_blocks: int, block_size: int) -> None:
         self.usable_blocks = usable_blocks

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from sim.engine.kv.pool import BlockPool, Hit
+from sim.engine.kv.pool import ENDLESS, BlockPool, Hit, text_rows
 from sim.engine.kv.segments import IdleList, Segment
 from sim.engine.request import Request
-
-ENDLESS = 1 << 60
 
 
 class PrefixBlockPool(BlockPool):
@@ -15,6 +13,8 @@ class PrefixBlockPool(BlockPool):
     Blocks are named (node, index): the text that holds their last token, and their place in the request. The free list
     is vLLM's: blocks without a hash in front (only their number counts), then cached ones by time of release.
     """
+
+    finds_decodes = True
 
     def __init__(self, usable_blocks: int, block_size: int) -> None:
         super().__init__(usable_blocks, block_size)
@@ -27,7 +27,7 @@ class PrefixBlockPool(BlockPool):
         """The longest cached prefix; the oldest copy of each block is taken, as in vLLM."""
         pieces: list[tuple[Segment, int, int]] = []
         block = idle = 0
-        for node, end in self._rows(request):
+        for node, end in text_rows(request, self.block_size):
             last = min(end, limit_blocks)
             while block < last:
                 found = self._oldest_copy(node, block)
@@ -40,14 +40,6 @@ class PrefixBlockPool(BlockPool):
                     idle += until - block
                 block = until
         return Hit(block, idle, tuple(pieces))
-
-    def _rows(self, request: Request) -> list[tuple[int, int]]:
-        """(node, end block) rows of a request, its private text last. A block belongs to the text of its last token."""
-        if not request.spans:
-            return [(~request.id, ENDLESS)]
-        rows = [(node, end // self.block_size) for node, end in request.spans]
-        rows.append((~request.id, ENDLESS))
-        return rows
 
     def _oldest_copy(self, node: int, block: int) -> tuple[Segment, int] | None:
         """The oldest segment that holds ``block`` of ``node``, and the block up to which it stays the oldest."""
@@ -125,7 +117,7 @@ class PrefixBlockPool(BlockPool):
         lo = request.cached_blocks
         if full_blocks <= lo:
             return
-        for node, end in self._rows(request):
+        for node, end in text_rows(request, self.block_size):
             hi = min(end, full_blocks)
             if hi > lo:
                 self._add(request, node, lo, hi, counted)

@@ -1,0 +1,101 @@
+"""State of one engine: its queue, batch and blocks, and what can be counted from them. It moves nothing."""
+
+from __future__ import annotations
+
+from sim.cost.shape import StepShape
+from sim.engine.config import EngineConfig
+from sim.engine.decoding import DecodeGroup
+from sim.engine.kv.pool import BlockPool
+from sim.engine.kv.prefix import PrefixBlockPool
+from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
+from sim.engine.request import Request, Tick
+
+
+class EngineState:
+    """The queue, the batch and the blocks of one engine.
+
+    Attributes:
+        running: admitted requests in running order (those whose last token is in flight included).
+        partial: running requests outside the decode group that still want tokens, in running order.
+        draining: running requests whose last token is in flight.
+        blocked: nobody can be admitted before a request ends or one that matters arrives.
+        scribes: members of the decode group that write text which others may look up.
+        now: the tick of the schedule, set by the process; for policies with a timeout.
+    """
+
+    def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
+        self.config = config
+        self.tick_s = tick_s
+        self.now: Tick = 0
+        self.pool: BlockPool = self.make_pool()
+        self.waiting: WaitingQueue = self.make_queue()
+        self.group = DecodeGroup(config.block_size, window)
+        self.running: dict[Request, None] = {}
+        self.partial: list[Request] = []
+        self.draining: list[Request] = []
+        self.blocked = True
+        self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
+        self.scribes: dict[Request, None] = {}
+        self._next_rank = 0
+
+    def make_pool(self) -> BlockPool:
+        """The blocks."""
+        pool_class = PrefixBlockPool if self.config.enable_prefix_caching else BlockPool
+        return pool_class(self.config.usable_blocks, self.config.block_size)
+
+    def make_queue(self) -> WaitingQueue:
+        """The queue of those that wait."""
+        return PriorityQueue() if self.config.scheduling_policy == "priority" else FcfsQueue()
+
+    # -- counting -----------------------------------------------------------------------------------------------------
+
+    def full_blocks(self, request: Request, lag: int) -> int:
+        """Blocks whose tokens are all computed and known; the newest token of a decode is ``lag`` steps late."""
+        computed = request.group_offset + self.group.step if request.in_group else request.computed
+        return max(request.cached_blocks, (computed - lag) // self.config.block_size)
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that ``tokens`` tokens need."""
+        return -(-tokens // self.config.block_size)
+
+    def held_blocks(self, request: Request) -> int:
+        """Blocks that a running request outside the group holds."""
+        return self.blocks(max(request.computed, request.reserved))
+
+    def blocks_to_start(self) -> int:
+        """Blocks that the next decode-only step takes."""
+        return self.group.blocks_needed()
+
+    def blocks_to_move(self, request: Request) -> int:
+        """Blocks that the next step takes for one member of the decode group."""
+        return 0 if (request.group_offset + self.group.step) % self.config.block_size else 1
+
+    def may_output(self, request: Request) -> int:
+        """Output tokens that the client of ``request`` allows: what engines that plan ahead reckon with."""
+        asked = self.config.max_new_tokens
+        if asked is None:
+            return request.output
+        return max(request.output, min(asked, self.config.max_model_len - request.prompt))
+
+    def new_blocks(self, request: Request, chunk: int, held: int | None = None) -> int:
+        """Blocks that ``chunk`` more tokens of a request outside the group need."""
+        held = self.held_blocks(request) if held is None else held
+        return self.blocks(max(request.computed + chunk, request.reserved)) - held
+
+    def padding_tokens(self) -> int:
+        """Unused slots in the last blocks of all running requests."""
+        padding, size = self.group.padding, self.config.block_size
+        for request in self.partial:
+            padding += self.held_blocks(request) * size - request.computed
+        for request in self.draining:
+            padding += self.held_blocks(request) * size - request.computed
+        return padding
+
+    def decode_shape(self) -> StepShape:
+        """Aggregates of the next step, if it is decode-only."""
+        group = self.group
+        return StepShape(group.size, group.context, group.windowed, sampled_seqs=group.size)
+
+    def growing_windowed(self) -> int:
+        """Sequences of that step whose attended range still grows with each step."""
+        return self.group.below_window
