@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from sim.engine.speculative_config import Speculation
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,7 @@ class EngineConfig:
 
     ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used. ``preset`` names the policy,
     ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow an answer; None: exactly its length.
+    ``speculation`` is None without speculative decoding.
     """
 
     num_gpu_blocks: int
@@ -30,6 +34,7 @@ class EngineConfig:
     preset: str = "vllm"
     max_new_tokens: int | None = None
     knobs: Mapping[str, Any] = field(default_factory=dict)
+    speculation: Speculation | None = None
 
     @property
     def usable_blocks(self) -> int:

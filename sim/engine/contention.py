@@ -35,12 +35,13 @@ class Contention:
     def _serve(self, request: Request) -> bool:
         """Give one request its tokens, preempting others for blocks; false if it had to give way itself."""
         scheduler = self.scheduler
+        if request.in_group and self.left < scheduler.group.width:
+            scheduler.starve(self.step, request)  # it gets less than the other members
         if request.in_group:
-            computed, want = request.group_offset + scheduler.group.step, 1
+            want, need = scheduler.group.width, scheduler.blocks_to_move(request)
         else:
-            computed, want = request.computed, min(scheduler.wanted(request), self.left)
-        size = scheduler.config.block_size
-        need = -(-(computed + want) // size) - -(-computed // size)
+            want = min(scheduler.wanted(request), self.left)
+            need = scheduler.new_blocks(request, want)
         while need > scheduler.pool.free:
             victim = scheduler.victim()
             tokens = self.served.pop(victim, 0)
@@ -54,7 +55,7 @@ class Contention:
         self.left -= want
         if not request.in_group:
             request.computed += want
-            scheduler.pool.cache(request, request.computed // size)
+            scheduler.publish(request)
         return True
 
     def _commit(self) -> None:

@@ -13,6 +13,7 @@ class DecodeGroup:
     Member ``r`` has ``r.group_offset + step`` tokens computed. The sums speak of the *next* step.
 
     Attributes:
+        width: tokens that a member computes in a step.
         size: members.
         step: steps done.
         context: sum of tokens attended in the next step, each member's new token included.
@@ -20,6 +21,8 @@ class DecodeGroup:
         below_window: members whose next step still fits the window (all, where there is no window).
         padding: sum of unused slots in the members' last blocks.
     """
+
+    width = 1
 
     def __init__(self, block_size: int, window: int | None) -> None:
         self.block_size = block_size
@@ -81,6 +84,15 @@ class DecodeGroup:
             self.windowed += self.window
 
     # -- what the next steps need -------------------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the next step computes."""
+        return self.size
+
+    def known_after(self, steps: int) -> int:
+        """Tokens that the members know ``steps`` steps from now, none past `steps_to_change`."""
+        return self.context + steps * self.size
 
     def blocks_needed(self) -> int:
         """Blocks that the next step takes: members whose next token starts one."""

@@ -19,7 +19,7 @@ def tokens(replica: Replica) -> float:
     """Tokens of those requests: prompts, and outputs so far."""
     scheduler = replica.scheduler
     group = scheduler.group
-    known = scheduler.waiting.tokens + group.context + replica.unsettled_steps * group.size
+    known = scheduler.waiting.tokens + group.known_after(replica.unsettled_steps)
     for outside in (scheduler.partial, scheduler.draining):
         known += sum(request.known for request in outside if request in scheduler.running)
     return known

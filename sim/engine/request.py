@@ -20,6 +20,11 @@ class Request:
         spans: rows (node, end) of shared text, ends in tokens; see `sim.workload.PrefixSpans`.
         table: prefix cache only: [segment, end block] entries that cover the cached blocks from 0.
         cached_blocks: blocks of the table, at its last update.
+        drafts: speculative decoding: drafts to verify in the next step, 0 before the first token of an admission.
+        verified: verify steps done.
+        full: blocks that held known tokens only when it was last scheduled in the group.
+        stream: tokens given out by the first v verify steps (an array); course: the same, as the group goes through it.
+        group_base: computed tokens less what ``course`` counts.
         reserved: tokens whose blocks it holds already, computed or not; 0 where blocks are taken as tokens come.
     """
 
@@ -29,9 +34,13 @@ class Request:
         "cached_blocks",
         "cached_tokens",
         "computed",
+        "course",
+        "drafts",
         "draining",
         "finish",
         "first_token",
+        "full",
+        "group_base",
         "group_offset",
         "id",
         "in_group",
@@ -50,7 +59,9 @@ class Request:
         "resume_cached_tokens",
         "session",
         "spans",
+        "stream",
         "table",
+        "verified",
         "window_step",
     )
 
@@ -86,6 +97,9 @@ class Request:
         self.table: list[list[Any]] = []
         self.cached_blocks = 0
         self.reserved = 0
+        self.drafts = self.verified = self.full = self.group_base = 0
+        self.stream: Any = None
+        self.course: Any = None
         self.admitted: Tick = -1
         self.first_token: Tick = -1
         self.last_token: Tick = -1

@@ -17,6 +17,8 @@ class Step:
         chunks: tokens of every request that is scheduled outside the decode group.
         decodes: members of the decode group scheduled (one token each).
         admitted: (request, tokens found in the prefix cache, resumes after preemption).
+        verified: (drafts, accepted) of every request outside the group that verifies some.
+        accepted: output tokens beyond one for each that samples.
         first: requests whose first output token this step samples.
         late: requests that sample a token, but did not in the step before (preempted or starved): their gap is longer.
         interrupted: requests that would have sampled and do not: their next token will be late.
@@ -26,6 +28,8 @@ class Step:
     shape: StepShape = field(default_factory=StepShape)
     chunks: dict[Request, int] = field(default_factory=dict)
     decodes: int = 0
+    verified: dict[Request, tuple[int, int]] = field(default_factory=dict)
+    accepted: int = 0
     admitted: list[tuple[Request, int, bool]] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
     first: list[Request] = field(default_factory=list)

@@ -18,7 +18,7 @@ class VllmScheduler(Scheduler):
 
     def schedule(self) -> Step | None:
         """Decide the next step; None if there is nothing to do."""
-        step = Step()
+        step = self.new_step()
         if self.partial:
             self.hash_arrived()
         left = self._continue_running(step)
@@ -36,7 +36,7 @@ class VllmScheduler(Scheduler):
         """How many decode-only steps with the present members certainly come next, at most ``limit``."""
         if self.partial or not self.blocked or not self.group.size or limit <= 0:
             return 0
-        if self.group.size > self.config.max_num_batched_tokens:
+        if self.group.tokens > self.config.max_num_batched_tokens:
             return 0
         if self.scribes and self.waiting:
             return 0  # what a member writes may be what the head of the queue wants to hit
@@ -55,7 +55,7 @@ class VllmScheduler(Scheduler):
             need += self.new_blocks(request, chunk)
         if need > self.pool.free:
             return Contention(self, step).resolve()
-        left = self.config.max_num_batched_tokens - group.size
+        left = self.config.max_num_batched_tokens - group.tokens
         self.decode_all(step)
         for request, chunk in chunks:
             self.pool.take(self.new_blocks(request, chunk))
@@ -67,7 +67,7 @@ class VllmScheduler(Scheduler):
 
     def _undisputed_chunks(self) -> list[tuple[Request, int]] | None:
         """Tokens for each partial request; None where the budget's order matters."""
-        left = self.config.max_num_batched_tokens - self.group.size
+        left = self.config.max_num_batched_tokens - self.group.tokens
         if left < 0:
             return None
         chunks = []
@@ -106,7 +106,7 @@ class VllmScheduler(Scheduler):
             request.computed = hit.blocks * config.block_size
             chunk = self.wanted(request)
             if chunk > left:
-                if not config.enable_chunked_prefill:
+                if not self.may_cut(request):
                     self.blocked = not step.chunks
                     return
                 chunk = left
@@ -116,6 +116,10 @@ class VllmScheduler(Scheduler):
             self.start(step, request, chunk, hit)
             left -= chunk
         self.blocked = not self.waiting or len(self.running) >= config.max_num_seqs
+
+    def may_cut(self, request: Request) -> bool:
+        """Whether a waiting request may start with less than it wants."""
+        return self.config.enable_chunked_prefill
 
     def _fits(self, request: Request, chunk: int, hit: Hit) -> bool:
         tokens = request.known if self.config.scheduler_reserve_full_isl else request.computed + chunk
