@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibration.fit_anchors import fit_anchors
 from calibration.fit_collectives import fit_collective
 from calibration.fit_families import LAWS, Law, trimmed
 from calibration.fit_points import COLLECTIVES, checked, held_out
@@ -80,8 +81,10 @@ def fit_section(rows: pd.DataFrame, family: str, law: Law, hardware: HardwarePro
         served = judged & law.judged(rows).to_numpy()
         judged = served if served.any() else judged  # a small model's shapes may all lie outside
     residual = _residual(predicted[judged], seconds[judged], bool(held.any()))
-    source = "; ".join(sorted(set(rows.source)))
-    return base.model_copy(update={"source": source, "residual": residual, "grids": grids})
+    update: dict[str, Any] = {"source": "; ".join(sorted(set(rows.source))), "residual": residual, "grids": grids}
+    if law.anchors is not None:
+        update["anchors"] = fit_anchors(law, rows, np.log(seconds / predicted))
+    return base.model_copy(update=update)
 
 
 def _fit_law(

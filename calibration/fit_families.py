@@ -35,6 +35,7 @@ class Law:
         grids: candidates for the nodes of each axis of each grid, later grids correct earlier ones; nodes outside the
             data are dropped.
         smoothing: of the grids.
+        anchors: (axes of a shape, the axis along which it is followed, its nodes): shapes that the fit remembers.
         judged: the rows that serving runs and the residual is taken over; None = all.
     """
 
@@ -44,6 +45,7 @@ class Law:
     grids: tuple[dict[str, tuple[float, ...]], ...]
     smoothing: float = 0.02
     judged: Callable[[pd.DataFrame], Any] | None = None
+    anchors: tuple[tuple[str, ...], str, tuple[float, ...]] | None = None
 
 
 def _octaves(low: int, high: int, step: int = 1) -> tuple[float, ...]:
@@ -143,9 +145,16 @@ LAWS: Final = {
             "rows": rows.rows / rows.experts,
             "experts": rows.experts,
             "matrix": rows.hidden * rows.width,
+            "hidden": rows.hidden,
+            "width": rows.width,
+            "ranks": rows.ranks.fillna(1.0) if "ranks" in rows else 0.0 * rows.rows + 1.0,
         },
-        ({"rows": _octaves(-8, 12, 2), "experts": _octaves(0, 9, 2), "matrix": _octaves(17, 27, 2)},),
+        (
+            {"rows": _octaves(-8, 12, 2), "experts": _octaves(0, 9, 2), "matrix": _octaves(17, 27, 2)},
+            {"ranks": (1, 2, 8, 64), "rows": _octaves(-8, 12, 4)},
+        ),
         0.05,
+        anchors=(("experts", "hidden", "width", "ranks"), "rows", _octaves(-2, 12, 2)),
     ),
     "elementwise": Law(
         MemoryBoundFit,

@@ -1,7 +1,8 @@
 """Measured kernel times as one tidy table, whatever made them: published tables or one's own microbenchmarks.
 
 A row is one timing. ``family`` says which law it follows, ``dtype`` the GEMM family or the dtype of the cache,
-``seconds`` the time of one call. Which other columns must be filled depends on the family, see `FAMILIES`.
+``seconds`` the time of one call. Which other columns must be filled depends on the family, see `FAMILIES`. Rows of
+``experts`` may say in ``ranks`` over how many ranks the experts are spread; a hole means 1.
 """
 
 from __future__ import annotations

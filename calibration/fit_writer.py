@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from hardware_profiles import HardwareProfile
-from hardware_profiles.grid import Grid
+from hardware_profiles.grid import Anchors, Grid
 
 
 def write_profile(profile: HardwareProfile, path: str | Path, header: str = "") -> None:
@@ -63,8 +63,10 @@ _Dumper.add_representer(float, _number)
 def _plain(value: Any) -> Any:
     """Models as dictionaries without empty or missing parts; grids with their numbers joined."""
     if isinstance(value, Grid):
-        axes = {name: " ".join(f"{node:g}" for node in nodes) for name, nodes in value.axes.items()}
-        return {"axes": axes, "factor": " ".join(f"{factor:g}" for factor in value.factor)}
+        return {"axes": {name: _joined(nodes) for name, nodes in value.axes.items()}, "factor": _joined(value.factor)}
+    if isinstance(value, Anchors):
+        points = [_joined(point) for point in value.points]
+        return {"shape": list(value.shape), "along": value.along, "nodes": _joined(value.nodes), "points": points}
     if hasattr(value, "model_fields_set"):
         pairs = ((name, getattr(value, name)) for name in type(value).model_fields)
         return {name: _plain(item) for name, item in pairs if item is not None and item != () and item != {}}
@@ -73,3 +75,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def _joined(numbers: tuple[float, ...]) -> str:
+    return " ".join(f"{number:g}" for number in numbers)

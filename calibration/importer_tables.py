@@ -71,10 +71,18 @@ def _mla(framework: str, version: str, kv: dict[str, str]) -> list[Table]:
     ]
 
 
-def _current(folder: str, nccl: str, comm: str, *, block: str, fp4: bool) -> System:
-    """A device of the current collection (vLLM 0.24.0, SGLang 0.5.14, TensorRT-LLM 1.3.0rc20)."""
+def _current(
+    folder: str, nccl: str, comm: str, *, block: str, fp4: bool, wide: bool = False, hopper: bool = False
+) -> System:
+    """A device of the current collection (vLLM 0.24.0, SGLang 0.5.14, TensorRT-LLM 1.3.0rc20).
+
+    ``wide`` devices (data-centre Blackwell) multiply MXFP4 weights with 8-bit activations. On Hopper the per-tensor FP8
+    expert rows were taken with an untuned kernel, five times slower than the block-scaled ones of the same shapes and
+    than TensorRT-LLM's own tuned rows; the block-scaled rows stand in for them.
+    """
     dense = {"bfloat16": "bf16", "fp8": "fp8"} | ({"nvfp4": "nvfp4"} if fp4 else {})
-    experts = dense | {"fp8_block": "fp8_block", "int4_wo": "w4a16", "w4a16_mxfp4": "mxfp4"}
+    experts = dense | {"fp8_block": "fp8_block", "int4_wo": "w4a16"}
+    experts["w4a8_mxfp4_mxfp8" if wide else "w4a16_mxfp4"] = "mxfp4"
     return System(
         folder,
         (
@@ -82,12 +90,20 @@ def _current(folder: str, nccl: str, comm: str, *, block: str, fp4: bool) -> Sys
             Table("gemm", f"gemm/{block}/gemm_perf.parquet", {"fp8_block": "fp8_block"}),
             *_attention("vllm", "0.24.0", _KV),
             *_mla("sglang", "0.5.14", _KV),
-            Table("experts", "moe/vllm/0.24.0/moe_perf.parquet", experts),
+            *_experts(experts, hopper),
             Table("quantize", "quantize/vllm/0.24.0/scale_matrix_perf.parquet", {"fp8": ""}),
             Table("all_reduce", f"comm/vllm/{comm}/custom_allreduce_perf.parquet"),
             Table("nccl", f"comm/nccl/{nccl}/nccl_perf.parquet"),
         ),
     )
+
+
+def _experts(dtypes: dict[str, str], hopper: bool) -> list[Table]:
+    path = "moe/vllm/0.24.0/moe_perf.parquet"
+    if not hopper:
+        return [Table("experts", path, dtypes)]
+    tuned = {theirs: ours for theirs, ours in dtypes.items() if ours != "fp8"}
+    return [Table("experts", path, tuned), Table("experts", path, {"fp8_block": "fp8"})]
 
 
 _SGLANG: Final = "sglang/0.5.14"
@@ -111,15 +127,15 @@ SYSTEMS: Final[dict[str, System]] = {
     "h100-sxm": System(
         "h100_sxm",
         (
-            *_current("h100_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False).tables,
+            *_current("h100_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False, hopper=True).tables,
             Table("gemm", "gemm/sglang/0.5.6.post2/gemm_perf.parquet", {"int8_wo": "w8a16"}),
         ),
     ),
-    "h200-sxm": _current("h200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False),
-    "b200": _current("b200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
-    "b300": _current("b300_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
-    "gb200": _current("gb200", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
-    "gb300": _current("gb300", "2.29.2", "0.24.0", block=_SGLANG, fp4=True),
+    "h200-sxm": _current("h200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False, hopper=True),
+    "b200": _current("b200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
+    "b300": _current("b300_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
+    "gb200": _current("gb200", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
+    "gb300": _current("gb300", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
     "l40s": _current("l40s", "2.27.3", "0.22.0", block=_TRTLLM, fp4=False),
     "rtx-pro-6000": _current("rtx_pro_6000_server", "2.29.2", "0.24.0", block=_TRTLLM, fp4=True),
 }

@@ -92,6 +92,7 @@ def _experts(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
         hidden=rows["hidden_size"],
         width=rows["inter_size"] / rows["moe_tp_size"],
         projections=3.0,
+        ranks=rows["moe_ep_size"],
     )
 
 

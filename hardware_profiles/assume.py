@@ -10,6 +10,7 @@ from sim.errors import InputError
 _SOURCE = "datasheet times the median efficiency of the fitted devices"
 _GEMM_PEAK = {"bf16": 0.76, "fp8": 0.58, "int8": 0.55, "fp4": 0.42}
 _GEMM_FIXED_S = {"bf16": 3e-6}
+_WIDENED = {"fp8": "w8a16", "int8": "w8a16", "fp4": "w4a16"}
 _QUANTIZED_FIXED_S = 6e-6
 _BANDWIDTH = 0.82
 _ATTENTION_PEAK = 0.62
@@ -23,7 +24,12 @@ _ALPHA_S = {"nvlink": 5e-6, "pcie": 13e-6}
 
 
 def gemm_fit(hardware: HardwareProfile, family: str, dtype: str) -> RooflineFit:
-    """The fit of GEMM ``family``, whose products run at the peak of ``dtype``, or an assumed one."""
+    """The fit of GEMM ``family``, whose products run at the peak of ``dtype``, or an assumed one.
+
+    A device without units for ``dtype`` widens the weights and multiplies in 16 bit, as Marlin kernels do.
+    """
+    if dtype not in hardware.compute.peak_flops and family not in hardware.kernels.gemm:
+        family, dtype = _WIDENED.get(dtype, family), "bf16"
     found = hardware.kernels.gemm.get(family)
     fixed = _GEMM_FIXED_S.get(family, _QUANTIZED_FIXED_S)
     return found or _assumed(hardware, dtype, _GEMM_PEAK.get(dtype, 0.76), _BANDWIDTH, fixed, 3.0)

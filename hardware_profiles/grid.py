@@ -51,7 +51,7 @@ class Grid(StrictModel):
         return self
 
     def surface(self, fixed: Mapping[str, float]) -> Surface:
-        """The grid with the axes in ``fixed`` held at those values; the others stay free, in their order."""
+        """The grid with the axes in ``fixed`` held there; the others, two at most, stay free in their order."""
         names = list(self.axes)
         sizes = [len(self.axes[name]) for name in names]
         logs = [math.log(factor) for factor in self.factor]
@@ -65,23 +65,31 @@ class Grid(StrictModel):
 
 
 class Surface:
-    """What is left of a `Grid` when some axes are fixed: a callable of the free axes."""
+    """What is left of a `Grid` when some axes are fixed: the logarithm of the factor over at most two free axes."""
 
-    __slots__ = ("_logs", "_nodes")
+    __slots__ = ("_logs", "_nodes", "_width")
 
     def __init__(self, nodes: Sequence[list[float]], logs: list[float]) -> None:
         self._nodes = nodes
         self._logs = logs
+        self._width = len(nodes[1]) if len(nodes) == 2 else 1
 
-    def __call__(self, *values: float) -> float:
-        """The factor at ``values``, one for each free axis."""
+    def log(self, *octaves: float) -> float:
+        """The logarithm of the factor at ``octaves`` (log2 of the value on each free axis)."""
         logs = self._logs
-        sizes = [len(nodes) for nodes in self._nodes]
-        for axis in reversed(range(len(values))):
-            low, fraction = _locate(self._nodes[axis], math.log2(values[axis]))
-            logs = _collapse(logs, sizes, axis, low, fraction)
-            del sizes[axis]
-        return math.exp(logs[0])
+        if not octaves:
+            return logs[0]
+        low, part = _locate(self._nodes[0], octaves[0])
+        if len(octaves) == 1:
+            return logs[low] if part == 0.0 else logs[low] + part * (logs[low + 1] - logs[low])
+        column, share = _locate(self._nodes[1], octaves[1])
+        at = low * self._width + column
+        below = logs[at] if share == 0.0 else logs[at] + share * (logs[at + 1] - logs[at])
+        if part == 0.0:
+            return below
+        at += self._width
+        above = logs[at] if share == 0.0 else logs[at] + share * (logs[at + 1] - logs[at])
+        return below + part * (above - below)
 
 
 def _locate(nodes: Sequence[float], value: float) -> tuple[int, float]:
@@ -107,3 +115,48 @@ def _collapse(values: list[float], sizes: list[int], axis: int, low: int, fracti
             above = values[start + inner : start + 2 * inner]
             out += [a + fraction * (b - a) for a, b in zip(below, above, strict=True)]
     return out
+
+
+class Anchors(StrictModel):
+    """Factors on top of the grids at shapes that were measured themselves, fading out around them.
+
+    Kernel choice follows the exact shape, which no smooth grid does; a shape that was measured is worth more than its
+    neighbours.
+
+    Attributes:
+        shape: names of the axes that identify a shape.
+        along: name of the axis that a factor list runs along, and its nodes.
+        nodes: ascending nodes of ``along``.
+        points: one string of numbers for each shape: its place on the ``shape`` axes, then a factor for each node.
+    """
+
+    shape: tuple[str, ...]
+    along: str
+    nodes: Annotated[tuple[float, ...], BeforeValidator(_numbers)]
+    points: tuple[Annotated[tuple[float, ...], BeforeValidator(_numbers)], ...]
+
+    @model_validator(mode="after")
+    def _regular(self) -> Self:
+        width = len(self.shape) + len(self.nodes)
+        bad = [point for point in self.points if len(point) != width or min(point) <= 0]
+        if bad:
+            raise InputError("points", f"each needs {width} positive numbers, got {list(bad[0])}")
+        return self
+
+    def surface(self, at: Mapping[str, float]) -> Surface:
+        """The factors for one shape: those of the measured shapes around it, by a bell of a quarter of an octave."""
+        depth = len(self.shape)
+        place = [math.log2(at[name]) for name in self.shape]
+        total, logs = _FADE, [0.0] * len(self.nodes)
+        for point in self.points:
+            distance = sum((math.log2(x) - y) ** 2 for x, y in zip(point[:depth], place, strict=True))
+            weight = math.exp(-0.5 * distance / _BELL**2)
+            if weight > _NEGLIGIBLE:
+                total += weight
+                logs = [log + weight * math.log(factor) for log, factor in zip(logs, point[depth:], strict=True)]
+        return Surface([[math.log2(node) for node in self.nodes]], [log / total for log in logs])
+
+
+_BELL = 0.25
+_FADE = 0.02
+_NEGLIGIBLE = 1e-4

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from hardware_profiles.figures import Fit
-from hardware_profiles.grid import Grid
+from hardware_profiles.figures import Figure, Fit
+from hardware_profiles.grid import Anchors, Grid
 from sim.schema import StrictModel
 
 
@@ -24,6 +24,7 @@ class RooflineFit(Fit):
     fixed_s: float = Field(ge=0)
     sharpness: float = Field(8.0, ge=1, le=32)
     grids: tuple[Grid, ...] = ()
+    anchors: Anchors | None = None
 
 
 class MemoryBoundFit(Fit):
@@ -61,7 +62,9 @@ class Kernels(StrictModel):
             heads.
         mla_prefill: attention over expanded keys and values, by dtype. Grid axes parallel, new.
         experts: grouped products of a mixture of experts, by family. Grid axes rows (an expert), experts, matrix
-            (hidden x width).
+            (hidden x width); ranks (that share the experts), rows; anchors at the measured shapes.
+        mixed_query_rows: how many query rows the attention kernel of a step with prefill computes for each decoding
+            sequence and head; None where such steps run decode attention as in a step without prefill.
         elementwise: norms, activations, rotary, cache writes, quantisation. Grid axis bytes.
         collectives: by kind (``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``), one for each rank
             count.
@@ -74,4 +77,5 @@ class Kernels(StrictModel):
     mla_prefill: dict[str, RooflineFit] = Field(default_factory=dict)
     experts: dict[str, RooflineFit] = Field(default_factory=dict)
     elementwise: MemoryBoundFit | None = None
+    mixed_query_rows: Figure | None = None
     collectives: dict[str, tuple[CollectiveFit, ...]] = Field(default_factory=dict)

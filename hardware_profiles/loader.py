@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml
 
+from hardware_profiles.kernels import Kernels
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
+from hardware_profiles.scale import scaled_kernels
 from sim.errors import InputError, nearest
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -37,7 +39,7 @@ def load_hardware(name_or_path: str | Path) -> HardwareProfile:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
         path = Path(text).expanduser()
-        return HardwareProfile.parse(_document(path, text), text)
+        return _with_kernels(HardwareProfile.parse(_document(path, text), text))
     name = text.strip().lower().replace("_", "-").replace(" ", "-")
     if name in hardware_names():
         return _shipped(name)
@@ -67,7 +69,14 @@ def load_engine_overheads(engine: str, hardware: HardwareProfile | None = None) 
 @lru_cache
 def _shipped(name: str) -> HardwareProfile:
     where = f"hardware_profiles/{name}.yaml"
-    return HardwareProfile.parse(_document(_folder("profiles") / f"{name}.yaml", where), where)
+    return _with_kernels(HardwareProfile.parse(_document(_folder("profiles") / f"{name}.yaml", where), where))
+
+
+def _with_kernels(profile: HardwareProfile) -> HardwareProfile:
+    """The profile with the scaled kernels of the device it names, where it has none."""
+    if profile.kernels_from is None or profile.kernels != Kernels():
+        return profile
+    return profile.model_copy(update={"kernels": scaled_kernels(profile, load_hardware(profile.kernels_from))})
 
 
 @lru_cache

@@ -26,10 +26,15 @@ class Memory(StrictModel):
 
 
 class Compute(StrictModel):
-    """Dense matrix peaks by dtype (``bf16``, ``fp8``, ``int8``, ``fp4``, ``fp32``) and the number of cores."""
+    """Dense matrix peaks by dtype (``bf16``, ``fp8``, ``int8``, ``fp4``, ``fp32``) and the number of cores.
+
+    ``sustained_fraction`` is the compute speed in continuous serving over that of isolated kernels, as power and clocks
+    allow; None = 1.
+    """
 
     peak_flops: dict[str, Figure] = Field(min_length=1)
     multiprocessors: Figure | None = None
+    sustained_fraction: Figure | None = None
 
 
 class Links(StrictModel):
@@ -57,7 +62,11 @@ class Price(StrictModel):
 
 
 class HardwareProfile(StrictModel):
-    """One accelerator as servecast knows it."""
+    """One accelerator as servecast knows it.
+
+    ``kernels_from`` names a measured device of the same architecture whose kernel figures are scaled to this one where
+    it has none of its own.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     aliases: tuple[str, ...] = ()
@@ -69,6 +78,7 @@ class HardwareProfile(StrictModel):
     links: Links
     power: Power
     price: Price | None = None
+    kernels_from: str | None = None
     kernels: Kernels = Kernels()
     engines: dict[str, EngineOverheads] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -82,6 +92,11 @@ class HardwareProfile(StrictModel):
     def memory_bandwidth_bytes_per_s(self) -> float:
         """Datasheet memory bandwidth."""
         return self.memory.bandwidth_bytes_per_s.value
+
+    @property
+    def sustained_fraction(self) -> float:
+        """Compute speed in continuous serving over that of isolated kernels."""
+        return self.compute.sustained_fraction.value if self.compute.sustained_fraction else 1.0
 
     @property
     def tdp_w(self) -> float:

@@ -13,7 +13,7 @@ from hardware_profiles.assume import (
 )
 from hardware_profiles.profile import HardwareProfile
 from sim.cost import laws
-from sim.cost.kernels import Correction
+from sim.cost.kernels import Bounded, Correction
 from sim.cost.table import Table
 from sim.models.architecture import Attention
 from sim.models.kv_format import KvFormat
@@ -75,15 +75,13 @@ def _latent_decode(
 ) -> Callable[[float], float]:
     a = kernel.attention
     fit = mla_decode_fit(hardware, kv.kernel_dtype)
-    correction = Correction(fit, {"batch": seqs, "heads": kernel.heads})
-    peak, bandwidth = hardware.peak_flops("bf16"), hardware.memory_bandwidth_bytes_per_s
+    one = Bounded(fit, hardware, "bf16" if kv.kernel_dtype == "bf16" else "fp8", {"batch": seqs, "heads": kernel.heads})
 
     def seconds(context: float) -> float:
         flops, moved = laws.mla_decode_work(
             seqs, context, kernel.heads, a.kv_lora_rank, a.qk_rope_head_dim, kv.key_bits / 8.0
         )
-        fitted: float = laws.roofline(fit, flops, moved) * correction(context=context)
-        return max(fitted, float(moved / bandwidth), float(flops / (2.0 * peak)))
+        return one(flops, moved, moved, context=context)
 
     return seconds
 
@@ -91,26 +89,21 @@ def _latent_decode(
 class PrefillAttention:
     """Seconds of the prefill chunks of a step in all layers of one kernel."""
 
-    __slots__ = ("_correction", "_count", "_dims", "_fit", "_heads", "_kv_heads", "_peak", "windowed")
+    __slots__ = ("_count", "_dims", "_heads", "_kernel", "_kv_heads", "windowed")
 
     def __init__(self, kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat) -> None:
         a = kernel.attention
         self.windowed = kernel.windowed
         self._count, self._heads = kernel.count, kernel.heads
         self._dims = a.head_dim + a.v_head_dim
-        self._peak = hardware.peak_flops("bf16")
-        if a.kind == "mla":
-            self._fit = mla_prefill_fit(hardware, kv.kernel_dtype)
-            self._kv_heads = kernel.heads
-        else:
-            self._fit = prefill_attention_fit(hardware, kv.kernel_dtype)
-            self._kv_heads = kernel.kv_heads
+        latent = a.kind == "mla"
+        self._kv_heads = kernel.heads if latent else kernel.kv_heads
+        find = mla_prefill_fit if latent else prefill_attention_fit
         fixed = {"group": self._heads / self._kv_heads, "head_dim": a.head_dim}
-        self._correction = Correction(self._fit, fixed)
+        self._kernel = Bounded(find(hardware, kv.kernel_dtype), hardware, "bf16", fixed)
 
     def __call__(self, chunks: int, tokens: int, pairs: int, keys: int) -> float:
         """Seconds for ``chunks`` chunks of ``tokens`` new tokens that attend ``pairs`` pairs and read ``keys`` keys."""
         flops, moved = laws.prefill_attention_work(pairs, tokens, keys, self._heads, self._kv_heads, self._dims)
-        fitted: float = laws.roofline(self._fit, flops, moved)
-        fitted *= self._correction(parallel=chunks * self._heads, new=tokens / chunks)
-        return self._count * max(fitted, float(flops / self._peak))
+        at_once = chunks * self._heads
+        return self._count * self._kernel(flops, moved, 0.0, parallel=at_once, new=tokens / chunks)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 from hardware_profiles.grid import Surface
 from hardware_profiles.kernels import CollectiveFit, MemoryBoundFit, RooflineFit
@@ -11,23 +12,48 @@ from sim.cost import laws
 
 
 class Correction:
-    """The product of a section's grids with some axes fixed, as a function of the free ones by name."""
+    """The product of a section's grids (and anchors) with some axes fixed, as a function of the free ones by name."""
 
-    __slots__ = ("_surfaces",)
+    __slots__ = ("_parts",)
 
-    def __init__(self, fit: RooflineFit | MemoryBoundFit, fixed: dict[str, float]) -> None:
-        self._surfaces: list[tuple[Surface, list[str]]] = []
+    def __init__(self, fit: RooflineFit | MemoryBoundFit, fixed: Mapping[str, float]) -> None:
+        self._parts: list[tuple[Surface, list[str]]] = []
         for grid in fit.grids:
             held = {name: value for name, value in fixed.items() if name in grid.axes}
-            free = [name for name in grid.axes if name not in held]
-            self._surfaces.append((grid.surface(held), free))
+            self._parts.append((grid.surface(held), [name for name in grid.axes if name not in held]))
+        if isinstance(fit, RooflineFit) and fit.anchors is not None:
+            self._parts.append((fit.anchors.surface(fixed), [fit.anchors.along]))
 
     def __call__(self, **values: float) -> float:
-        """The factor at ``values``; axes that a grid does not have are ignored."""
-        factor = 1.0
-        for surface, names in self._surfaces:
-            factor *= surface(*[values[name] for name in names])
-        return factor
+        """The factor at ``values``; a grid takes the axes that it has."""
+        octaves = {name: math.log2(value) for name, value in values.items()}
+        total = 0.0
+        for surface, names in self._parts:
+            total += surface.log(*[octaves[name] for name in names])
+        return math.exp(total)
+
+
+class Bounded:
+    """A roofline kernel on a device: corrected, slowed where sustained compute is, never faster than the datasheet."""
+
+    __slots__ = ("_bandwidth", "_correction", "_fit", "_peak", "_slowdown")
+
+    def __init__(self, fit: RooflineFit, hardware: HardwareProfile, dtype: str, fixed: Mapping[str, float]) -> None:
+        self._fit = fit
+        self._correction = Correction(fit, fixed)
+        self._peak = hardware.peak_flops(dtype)
+        self._bandwidth = hardware.memory_bandwidth_bytes_per_s
+        self._slowdown = 1.0 / hardware.sustained_fraction - 1.0
+
+    def __call__(self, flops: float, moved_bytes: float, cold_bytes: float, **at: float) -> float:
+        """Seconds of ``flops`` and ``moved_bytes``, of which ``cold_bytes`` must come out of memory."""
+        fit, p = self._fit, self._fit.sharpness
+        compute, memory = (flops / fit.peak_flops) ** p, (moved_bytes / fit.bandwidth_bytes_per_s) ** p
+        both = compute + memory
+        fitted: float = (both ** (1.0 / p) + fit.fixed_s) * self._correction(**at)
+        if self._slowdown and both:
+            fitted *= 1.0 + self._slowdown * compute / both
+        return max(fitted, flops / self._peak, cold_bytes / self._bandwidth)
 
 
 def gemm(
@@ -40,14 +66,12 @@ def gemm(
     batch: int = 1,
 ) -> Callable[[float], float]:
     """Seconds against m of ``batch`` independent (m, k) x (k, n) products."""
-    correction = Correction(fit, {"n": n * batch, "k": k})
-    peak, bandwidth = hardware.peak_flops(family.dtype), hardware.memory_bandwidth_bytes_per_s
+    kernel = Bounded(fit, hardware, family.dtype, {"n": n * batch, "k": k})
+    weights = batch * n * k * weight_bits / 8.0
 
     def seconds(m: float) -> float:
         flops, moved = laws.gemm_work(m, n, k, weight_bits, family.input_bytes)
-        flops, moved = batch * flops, batch * moved
-        fitted: float = laws.roofline(fit, flops, moved) * correction(m=m)
-        return max(fitted, float(flops / peak), float(moved / bandwidth))
+        return kernel(batch * flops, batch * moved, weights, m=m)
 
     return seconds
 

@@ -9,8 +9,9 @@ from typing import Literal
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
 from sim.models.quantization import WeightFormat
 
-# What an operator scales with: all tokens, decoding sequences, keys that prefill chunks read, sequences sampled.
-Driver = Literal["tokens", "decode_seqs", "prefill_context", "sampled"]
+# What an operator scales with: tokens with the padding of CUDA graphs, tokens without (padding is alike and goes to the
+# same experts), decoding sequences, keys that prefill chunks read, sequences sampled.
+Driver = Literal["tokens", "routed", "decode_seqs", "prefill_context", "sampled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,17 @@ class Experts:
     bits: float
     token_share: float
     count: int
-    driver: Driver = "tokens"
+    driver: Driver = "routed"
+
+
+@dataclass(frozen=True, slots=True)
+class SortedSampling:
+    """Top-k or top-p sampling by sorting whole rows of logits."""
+
+    name: str
+    vocab: int
+    count: int
+    driver: Driver = "sampled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,8 @@ class Collective:
     driver: Driver = "tokens"
 
 
-Operator = Gemm | Elementwise | Experts | Collective
+Operator = Gemm | Elementwise | Experts | Collective | SortedSampling
+Sampler = Literal["greedy", "truncated"]  # truncated: top-k or top-p, the default that many checkpoints ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +126,9 @@ def layer_operators(arch: Architecture, run: LayerRun, weights: WeightFormat, ra
         yield from _all_reduce(ranks.tensor, hidden, count)
 
 
-def outer_operators(arch: Architecture, weights: WeightFormat, tensor: int) -> Iterator[Operator]:
+def outer_operators(
+    arch: Architecture, weights: WeightFormat, tensor: int, sampler: Sampler = "greedy"
+) -> Iterator[Operator]:
     """Embedding, final norm, LM head and sampling."""
     hidden, vocab = arch.hidden_size, -(-arch.vocab_size // tensor)
     yield Elementwise("embedding", 4.0 * hidden, 1, 1)
@@ -124,6 +138,8 @@ def outer_operators(arch: Architecture, weights: WeightFormat, tensor: int) -> I
     if tensor > 1:
         yield Collective("all_gather", "all_gather", tensor, 2.0 * vocab, 1, "sampled")
     yield Elementwise("sampling", 10.0 * arch.vocab_size, 4, 1, "sampled")
+    if sampler == "truncated":
+        yield SortedSampling("sampling", arch.vocab_size, 1)
 
 
 def _gemm(
@@ -205,9 +221,11 @@ def _dense(
 
 
 def _experts(mlp: Mlp, hidden: int, weights: WeightFormat, ranks: Ranks, count: int) -> Iterator[Operator]:
-    """Router, routed experts (sharded by width over TP, or by expert over TP x DP), shared experts."""
+    """Router, routed experts (sharded by width over TP, or by expert over TP x DP), shared experts.
+
+    Choosing the experts, sorting the rows and adding up the results are part of the measured expert kernels.
+    """
     yield _gemm(weights, "router", "router", mlp.num_experts, hidden, count)
-    yield Elementwise("routing", 8.0 * mlp.num_experts, 2, count)
     group = ranks.tensor * ranks.data
     experts, width, share = mlp.num_experts, -(-mlp.intermediate_size // ranks.tensor), 1.0
     if ranks.expert_parallel:

@@ -8,7 +8,7 @@ from typing import Final
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.attention import AttentionKernel, PrefillAttention, decode_table
-from sim.cost.operators import Driver, Operator, Ranks, kv_heads_of, layer_operators, outer_operators
+from sim.cost.operators import Driver, Operator, Ranks, Sampler, kv_heads_of, layer_operators, outer_operators
 from sim.cost.pricing import NODES, price
 from sim.cost.routing import ExpertRouting
 from sim.cost.shape import AffineRun, StepShape
@@ -18,7 +18,7 @@ from sim.models.architecture import Architecture
 from sim.models.kv_format import KvFormat
 from sim.models.quantization import WeightFormat
 
-_DRIVERS: Final[tuple[Driver, ...]] = ("tokens", "decode_seqs", "prefill_context", "sampled")
+_DRIVERS: Final[tuple[Driver, ...]] = ("tokens", "routed", "decode_seqs", "prefill_context", "sampled")
 
 
 class CostModel:
@@ -33,7 +33,8 @@ class CostModel:
         overheads: host constants of the engine.
         async_scheduling: the host prepares the next step while the GPU runs this one, so that a step takes the larger
             of the two instead of their sum.
-        routing: how tokens spread over experts; None = balanced.
+        routing: how tokens spread over experts; None = mildly skewed, as trained routers are.
+        sampler: how tokens are drawn from the logits.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class CostModel:
         *,
         async_scheduling: bool = True,
         routing: ExpertRouting | None = None,
+        sampler: Sampler = "greedy",
     ) -> None:
         self.window = arch.window
         self.hardware = hardware
@@ -58,7 +60,7 @@ class CostModel:
         self._gap_s = overheads.step_gap_s.value
         self._capture = overheads.max_cudagraph_tokens
         ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
-        operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor))
+        operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler))
         for run in arch.layers:
             operators += layer_operators(arch, run, weights, ranks)
         self._tables: dict[Driver, dict[str, Table]] = {driver: {} for driver in _DRIVERS}
@@ -68,6 +70,8 @@ class CostModel:
             named[operator.name] = named[operator.name] + table if operator.name in named else table
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._kernels = _attention_kernels(arch, ranks.tensor)
+        rows = hardware.kernels.mixed_query_rows
+        self._mixed_rows = int(rows.value) if rows else 0
         self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
         self._decode: dict[int, tuple[Table | None, Table | None]] = {}
         self._by_tokens: dict[int, float] = {}
@@ -105,7 +109,7 @@ class CostModel:
         """Seconds by operator; ``host`` is what the GPU waits for."""
         if not shape.tokens:
             return {}
-        sizes = (self._padded(shape), shape.decode_seqs, shape.prefill_context, shape.sampled_seqs)
+        sizes = (self._padded(shape), shape.tokens, shape.decode_seqs, shape.prefill_context, shape.sampled_seqs)
         parts = {
             name: table(size)
             for driver, size in zip(_DRIVERS, sizes, strict=True)
@@ -125,10 +129,11 @@ class CostModel:
         return self._host_s + self._host_seq_s * (shape.decode_seqs + shape.prefill_seqs)
 
     def _gpu_s(self, shape: StepShape) -> float:
-        tokens, sampled = self._padded(shape), shape.sampled_seqs
+        tokens, sampled = shape.decode_seqs + shape.prefill_tokens, shape.sampled_seqs
         total = self._by_tokens.get(tokens)
         if total is None:
-            total = self._by_tokens[tokens] = self._totals["tokens"](tokens)
+            total = self._totals["tokens"](self._padded(shape)) + self._totals["routed"](tokens)
+            self._by_tokens[tokens] = total
         if sampled:
             head = self._by_sampled.get(sampled)
             if head is None:
@@ -164,7 +169,17 @@ class CostModel:
     def _decode_attention(self, shape: StepShape) -> float:
         full, windowed = self._decode_tables(shape.decode_seqs)
         total = full(shape.decode_context) if full is not None else 0.0
-        return total + windowed(shape.decode_context_windowed) if windowed is not None else total
+        if windowed is not None:
+            total += windowed(shape.decode_context_windowed)
+        return max(total, self._as_prefill(shape)) if self._mixed_rows and shape.prefill_tokens else total
+
+    def _as_prefill(self, shape: StepShape) -> float:
+        """Decode attention by a kernel made for prefill: each sequence computes a whole tile of query rows."""
+        rows, seqs, total = self._mixed_rows, shape.decode_seqs, 0.0
+        for kernel in self._prefill:
+            context = shape.decode_context_windowed if kernel.windowed else shape.decode_context
+            total += kernel(seqs, rows * seqs, rows * context, context)
+        return total
 
     def _prefill_attention(self, shape: StepShape) -> float:
         total = 0.0

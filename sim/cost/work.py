@@ -83,6 +83,7 @@ class ModelWork:
 def _drivers(shape: Shapes) -> dict[str, Floats]:
     return {
         "tokens": np.asarray(shape["decode_seqs"] + shape["prefill_tokens"], np.float64),
+        "routed": np.asarray(shape["decode_seqs"] + shape["prefill_tokens"], np.float64),
         "decode_seqs": np.asarray(shape["decode_seqs"], np.float64),
         "prefill_context": np.asarray(shape["prefill_context"], np.float64),
         "sampled": np.asarray(shape["sampled_seqs"], np.float64),
