@@ -20,7 +20,7 @@ class LinearStepTimer:
 
     def step(self, shape: StepShape) -> int:
         """Microseconds of one step."""
-        tokens = shape.decode_seqs + shape.prefill_tokens
+        tokens = shape.tokens
         if not tokens:
             return 0
         return self.base_us + self.per_token_us * tokens + self.per_seq_us * (shape.decode_seqs + shape.prefill_seqs)

@@ -16,7 +16,8 @@ class StepShape:
 
     Attributes:
         decode_seqs: sequences that decode.
-        decode_context: sum over them of tokens attended, the new one included.
+        draft_tokens: draft tokens that they verify beside their own token, all sequences together.
+        decode_context: sum over them of tokens attended, the new ones included.
         decode_context_windowed: the same with each term cut to the window.
         prefill_seqs: prefill chunks.
         prefill_tokens: sum of ``new``.
@@ -37,11 +38,12 @@ class StepShape:
     prefill_context: int = 0
     prefill_context_windowed: int = 0
     sampled_seqs: int = 0
+    draft_tokens: int = 0
 
     @property
     def tokens(self) -> int:
         """Tokens computed in the step."""
-        return self.decode_seqs + self.prefill_tokens
+        return self.decode_seqs + self.draft_tokens + self.prefill_tokens
 
     def add_prefill(self, new: int, before: int, window: int | None) -> None:
         """Add one chunk of ``new`` tokens after ``before`` cached ones."""
