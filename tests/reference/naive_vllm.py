@@ -3,8 +3,8 @@
 Every request and every block is an object, every list is a list, every time a whole microsecond. Nothing here is meant
 to be fast. It reads an oracle input (see the README of the oracle files) and returns the step lines and request lines
 in the oracle's packed form. It shares no code with the engine. Besides the recordings it was held once against the
-scheduler of vLLM 0.32.0 itself, driven step by step through seeds 0 to 5999 of `random_scenarios.from_seed` (with drafts:
-0 to 2999), and was equal in every field.
+scheduler of vLLM 0.32.0 itself, driven step by step through seeds 0 to 5999 of `random_scenarios.from_seed` and, with
+drafts, 0 to 2999: equal in every field.
 """
 
 from __future__ import annotations
