@@ -23,6 +23,11 @@ class Layout(StrictModel):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
     @property
+    def engines(self) -> int:
+        """Schedulers, each with a KV pool of its own: data-parallel ranks of all replicas."""
+        return self.data_parallel_size * self.replicas
+
+    @property
     def gpus(self) -> int:
         """GPUs of all engines."""
         return self.gpus_per_replica * self.replicas

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 import sim
 from sim.metrics_gaps import WeightedRuns
 from sim.metrics_load import load_of
-from sim.metrics_steps import kv_use, step_utilization
+from sim.metrics_pools import fleet_utilization, pool_uses, runs_of
+from sim.metrics_steps import kv_of
 from sim.records import STATUS, Columns
 from sim.result import RunContext, arrays_of
 from sim.scenario import SloSpec
-from sim.summary import Cost, Kv, Latency, Memory, Requests, Slo, Summary, Throughput
+from sim.summary import Cost, Latency, Memory, Requests, Slo, Summary, Throughput
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,8 +42,9 @@ def summarize(
     latencies = {name: values[done] for name, values in request_latencies(rows).items()}
     duration_s = _duration_s(rows, done)
     scenario = context.scenario
-    throughput = _throughput(rows, done, duration_s, scenario.layout.gpus)
-    load, overload_note = load_of(rows, runs, context)
+    throughput = _throughput(rows, done, duration_s, context.gpus)
+    own_runs = runs_of(context.pools[-1], runs) if context.pools else runs
+    load, overload_note = load_of(rows, own_runs, context)
     statistics = {name: latency(values) for name, values in latencies.items()}
     statistics["itl_s"] = inter_token_latency(runs, irregular_gaps_s, gap_tokens)
     return Summary(
@@ -58,14 +60,15 @@ def summarize(
         e2e_s=statistics["e2e_s"],
         queue_s=statistics["queue_s"],
         throughput=throughput,
-        kv=_kv(rows, runs, context),
+        kv=kv_of(rows, own_runs, context),
         memory=context.memory or Memory(),
-        utilization=step_utilization(runs, context, duration_s),
+        utilization=fleet_utilization(runs, context, duration_s),
         slo=_slo(scenario.slo, statistics, latencies, duration_s, len(done)),
         cost=_cost(context, throughput),
         load=load,
         calibration=context.calibration,
         simulation=context.simulation,
+        pools=pool_uses(rows, runs, context, duration_s),
         notes=context.notes + overload_note,
     )
 
@@ -153,22 +156,6 @@ def _throughput(rows: Arrays, done: NDArray[np.bool_], duration_s: float, gpus: 
     )
 
 
-def _kv(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
-    peak, mean, waste = kv_use(runs, max(context.num_gpu_blocks - 1, 1), context.block_size)
-    admitted = rows["scheduled_s"] >= 0
-    prompts = int(rows["prompt_tokens"][admitted].sum())
-    return Kv(
-        num_gpu_blocks=context.num_gpu_blocks,
-        block_size=context.block_size,
-        capacity_tokens=context.num_gpu_blocks * context.block_size,
-        bytes_per_token=context.bytes_per_token,
-        peak_utilization=peak,
-        mean_utilization=mean,
-        prefix_hit_rate=int(rows["cached_tokens"][admitted].sum()) / prompts if prompts else None,
-        waste_fraction=waste,
-    )
-
-
 def _slo(
     slo: SloSpec, statistics: Mapping[str, Latency], latencies: Mapping[str, Floats], duration_s: float, submitted: int
 ) -> Slo:
@@ -188,7 +175,7 @@ def _slo(
 
 
 def _cost(context: RunContext, throughput: Throughput) -> Cost:
-    gpus = context.scenario.layout.gpus
+    gpus = context.gpus
     if context.usd_per_gpu_hour is None:
         return Cost(gpus=gpus)
     usd_per_hour = gpus * context.usd_per_gpu_hour

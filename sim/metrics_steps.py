@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.result import RunContext
-from sim.summary import Utilization
+from sim.summary import Kv, Utilization
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
@@ -50,6 +50,23 @@ def kv_use(runs: Arrays, usable_blocks: int, block_size: int) -> tuple[float | N
     return peak, mean, waste
 
 
+def kv_of(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
+    """The KV cache of the engines that ran ``runs`` and served ``rows``."""
+    peak, mean, waste = kv_use(runs, max(context.num_gpu_blocks - 1, 1), context.block_size)
+    admitted = rows["scheduled_s"] >= 0
+    prompts = int(rows["prompt_tokens"][admitted].sum())
+    return Kv(
+        num_gpu_blocks=context.num_gpu_blocks,
+        block_size=context.block_size,
+        capacity_tokens=context.num_gpu_blocks * context.block_size,
+        bytes_per_token=context.bytes_per_token,
+        peak_utilization=peak,
+        mean_utilization=mean,
+        prefix_hit_rate=int(rows["cached_tokens"][admitted].sum()) / prompts if prompts else None,
+        waste_fraction=waste,
+    )
+
+
 def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Utilization:
     """Busy share, MFU and MBU while busy, and sequences a step."""
     steps = int(runs["steps"].sum())
@@ -63,7 +80,7 @@ def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Ut
         mfu = float(np.dot(work.flops(shape), runs["steps"])) / busy_s / work.peak_flops_per_s
         mbu = float(np.dot(work.bytes_moved(shape), runs["steps"])) / busy_s / work.peak_bytes_per_s
     return Utilization(
-        busy_fraction=busy_s / duration_s / context.scenario.layout.replicas,
+        busy_fraction=busy_s / duration_s / context.engines,
         mfu=mfu,
         mbu=mbu,
         mean_batch_size=sequences / steps,

@@ -63,6 +63,8 @@ class RunContext:
         reject_reasons: what the ``reason`` column indexes.
         notes: sentences a reader of the result should know (from the workload, the profile, the engine).
         work: None where there is no cost model.
+        pools: prefill and decode where they are split; the fields above are then those of the decode pool, which holds
+            a request for most of its life, but for ``scenario``, which is the whole.
     """
 
     scenario: Scenario
@@ -76,6 +78,38 @@ class RunContext:
     reject_reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     work: StepWork | None = None
+    pools: tuple[PoolShare, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole fleet."""
+        return sum(pool.context.gpus for pool in self.pools) or self.scenario.layout.gpus
+
+    @property
+    def engines(self) -> int:
+        """Schedulers of the whole fleet: the values that the ``replica`` columns take."""
+        return sum(pool.context.engines for pool in self.pools) or self.scenario.layout.engines
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can hold, over the whole fleet."""
+        each = max(self.num_gpu_blocks - 1, 1) * self.engines
+        return sum(pool.context.usable_blocks for pool in self.pools) or each
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShare:
+    """One pool of a split fleet.
+
+    Attributes:
+        name: prefill or decode.
+        first: its first number in the ``replica`` columns.
+        context: as if it were alone.
+    """
+
+    name: str
+    first: int
+    context: RunContext
 
 
 class Result:

@@ -7,23 +7,25 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from sim.assemble import Parts, assemble
+from sim.assemble import Parts, assemble_pools, fleet_of
 from sim.cluster.fleet import Fleet
-from sim.cluster.routing import router_of
 from sim.cost.work import ModelWork
 from sim.engine.log import Line
 from sim.errors import InputError
 from sim.metrics import summarize
-from sim.result import Result, RunContext, StepWork
+from sim.result import PoolShare, Result, RunContext, StepWork
 from sim.scenario import Scenario
 from sim.scenario.support import require_supported
 from sim.summary import Calibration, Memory, Simulation
 from sim.workload import Workload
 from workloads import build_workload
+
+Pools = dict[str, tuple[Scenario, Parts]]
 
 
 def simulate(
@@ -51,46 +53,69 @@ def simulate(
     begin = time.perf_counter()
     scenario = scenario.resolved()
     require_supported(scenario)
-    parts = assemble(scenario)
+    pools = assemble_pools(scenario)
     workload = build_workload(scenario.workload, scenario.seed)
     with _step_log(step_log) as on_line:
-        fleet = Fleet(
-            workload,
-            [parts.engine] * scenario.layout.replicas,
-            parts.timer,
-            router_of(scenario.cluster, scenario.seed),
-            report_interval_s=scenario.cluster.router_staleness_s,
-            tick_s=parts.tick_s,
-            path=parts.path,
-            jump=not exact,
-            on_line=on_line,
-            progress=progress,
-        )
+        fleet = fleet_of(scenario, pools, workload, jump=not exact, on_line=on_line, progress=progress)
         if watch is not None:
             watch(fleet)
         fleet.run()
-    return _measure(scenario, parts, workload, fleet, begin)
+    return _measure(scenario, pools, workload, fleet, begin)
 
 
-def _measure(scenario: Scenario, parts: Parts, workload: Workload, fleet: Fleet, begin: float) -> Result:
+def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet, begin: float) -> Result:
     recorder = fleet.recorder
     requests = recorder.requests.sorted_by("id")
     gaps_s, gap_tokens = np.asarray(recorder.gaps_s), np.asarray(recorder.gap_tokens)
-    context = RunContext(
-        scenario=scenario,
-        num_gpu_blocks=parts.engine.num_gpu_blocks,
-        block_size=parts.engine.block_size,
-        bytes_per_token=parts.budget.kv_bytes_per_token if parts.budget else None,
-        memory=_memory(parts),
-        calibration=_calibration(scenario, parts),
-        simulation=Simulation(events=fleet.events, engine_steps=fleet.engine_steps, wall_s=time.perf_counter() - begin),
-        usd_per_gpu_hour=parts.served.hardware.usd_per_hour,
-        reject_reasons=tuple(recorder.reasons),
-        notes=workload.notes,
-        work=_work(scenario, parts),
+    simulation = Simulation(events=fleet.events, engine_steps=fleet.engine_steps, wall_s=time.perf_counter() - begin)
+    context = _whole(
+        scenario,
+        {
+            name: RunContext(
+                scenario=pool,
+                num_gpu_blocks=parts.engine.num_gpu_blocks,
+                block_size=parts.engine.block_size,
+                bytes_per_token=parts.budget.kv_bytes_per_token if parts.budget else None,
+                memory=_memory(parts),
+                calibration=_calibration(pool, parts),
+                simulation=simulation,
+                usd_per_gpu_hour=parts.served.hardware.usd_per_hour,
+                reject_reasons=tuple(recorder.reasons),
+                notes=workload.notes,
+                work=_work(pool, parts),
+            )
+            for name, (pool, parts) in pools.items()
+        },
     )
     summary = summarize(context, requests, recorder.steps, gaps_s, gap_tokens)
     return Result(summary, context, requests, recorder.steps, gaps_s, gap_tokens)
+
+
+def _whole(scenario: Scenario, contexts: dict[str, RunContext]) -> RunContext:
+    """The context of all pools together."""
+    if len(contexts) == 1:
+        return next(iter(contexts.values()))
+    shares, first = [], 0
+    for name, context in contexts.items():
+        shares.append(PoolShare(name, first, context))
+        first += context.engines
+    parts = list(contexts.values())
+    prices = [context.usd_per_gpu_hour for context in parts]
+    usd = [price * context.gpus for price, context in zip(prices, parts, strict=True) if price is not None]
+    gpus = sum(context.gpus for context in parts)
+    calibrations = [context.calibration for context in parts]
+    return replace(
+        parts[-1],
+        scenario=scenario,
+        pools=tuple(shares),
+        usd_per_gpu_hour=sum(usd) / gpus if len(usd) == len(parts) else None,
+        work=None,
+        calibration=Calibration(
+            hardware=" + ".join(dict.fromkeys(one.hardware for one in calibrations)),
+            calibrated=all(one.calibrated for one in calibrations),
+            notes=tuple(dict.fromkeys(note for one in calibrations for note in one.notes)),
+        ),
+    )
 
 
 def _work(scenario: Scenario, parts: Parts) -> StepWork | None:

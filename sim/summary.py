@@ -83,6 +83,16 @@ class Utilization(StrictModel):
     mean_batch_size: float | None = None
 
 
+class PoolUse(StrictModel):
+    """One pool of a fleet that prefills and decodes apart."""
+
+    gpus: int
+    replicas: int
+    kv: Kv
+    memory: Memory
+    utilization: Utilization
+
+
 class Slo(StrictModel):
     """The promise. ``attainment`` is the share of submitted requests that met every per-request bound."""
 
@@ -133,7 +143,11 @@ class Load(StrictModel):
 
 
 class Summary(StrictModel):
-    """Everything `servecast simulate` reports about a run."""
+    """Everything `servecast simulate` reports about a run.
+
+    ``pools`` holds prefill and decode where they are split; ``kv`` and ``memory`` are then those of the decode pool,
+    and ``utilization`` is over both.
+    """
 
     schema_version: int = SCHEMA_VERSION
     servecast_version: str
@@ -156,6 +170,7 @@ class Summary(StrictModel):
     load: Load
     calibration: Calibration
     simulation: Simulation
+    pools: dict[str, PoolUse] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:

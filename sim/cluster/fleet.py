@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-import numpy as np
 import simpy
-from simpy.core import SimTime
-from simpy.events import URGENT
 
+from sim.cluster.arrivals import Arrival, ClientPath, followers_of, request_of, timed_arrivals, to_ticks
+from sim.cluster.handover import Handoff, Handover
+from sim.cluster.pool import Pool, PoolPlan
 from sim.cluster.router import Router
 from sim.cost.shape import StepTimer
 from sim.engine.config import EngineConfig
 from sim.engine.log import Line, StepLog
-from sim.engine.recorder import REJECTED, UNFINISHED, Recorder
+from sim.engine.recorder import REJECTED, Recorder
 from sim.engine.replica import Replica
 from sim.engine.request import Request, Tick
+from sim.engine.stall import SimulationStalledError
 from sim.engine.vllm import VllmScheduler
 from sim.workload import Workload
 
-
-class Arrival(simpy.Event):
-    """A timeout that goes off before everything else of the same instant: arrivals join before a step is scheduled."""
-
-    def __init__(self, env: simpy.Environment, delay: SimTime) -> None:
-        super().__init__(env)
-        self._ok = True
-        self._value = None
-        env.schedule(self, priority=URGENT, delay=delay)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientPath:
-    """Time outside the engine's steps, seconds: the API server and the client's stream.
-
-    Attributes:
-        to_queue_s: from the client's send to the engine's queue.
-        first_token_s: from the first token's computation to the client.
-        last_token_s: from the last token's computation to the client, per-token handling included.
-    """
-
-    to_queue_s: float = 0.0
-    first_token_s: float = 0.0
-    last_token_s: float = 0.0
+__all__ = ["ClientPath", "Fleet"]
 
 
 class Fleet:
@@ -57,6 +34,7 @@ class Fleet:
         timer: how long steps take; its ticks are ``tick_s`` seconds.
         router: where each arrival goes.
         report_interval_s: how often replicas report their loads to a router that does not know the truth; 0: never.
+        handoff: the replicas above only prefill; where and how requests decode. None: no split.
         jump: time by change (default) or one event a step.
         on_line: called with each step-log line; None = no step log.
         progress: called now and then with the finished share of requests, 0 to 1.
@@ -66,11 +44,12 @@ class Fleet:
     def __init__(
         self,
         workload: Workload,
-        configs: list[EngineConfig],
+        configs: Sequence[EngineConfig],
         timer: StepTimer,
         router: Router,
         *,
         report_interval_s: float = 0.0,
+        handoff: Handoff | None = None,
         tick_s: float = 1.0,
         path: ClientPath | None = None,
         jump: bool = True,
@@ -83,41 +62,34 @@ class Fleet:
         path = path or ClientPath()
         self.recorder = Recorder(tick_s, (path.first_token_s, path.last_token_s))
         self._to_queue: Tick = path.to_queue_s / tick_s if path.to_queue_s else 0
-        self._router = router
-        self._report_interval = to_ticks(report_interval_s, tick_s)
         self._tick_s = tick_s
         self._progress = progress
         self._over = 0
         self._live: dict[int, Request] = {}
         self._due: deque[int] = deque()
-        self._followers = _followers(workload)
-        scripted = deque(sorted((step, index) for index, step in (arrival_steps or {}).items()))
-        self.replicas = [
-            self._replica(i, config, timer, jump, on_line, scripted if i == 0 else deque())
-            for i, config in enumerate(configs)
-        ]
+        self._followers = followers_of(workload)
+        self._jump, self._on_line = jump, on_line
+        self._scripted = deque(sorted((step, index) for index, step in (arrival_steps or {}).items()))
+        plan = PoolPlan(configs, timer, router, report_interval_s, "prefill" if handoff else "engine")
+        self._pools = [Pool(plan, 0, self._replica)]
+        self._handover: Handover | None = None
+        if handoff is not None:
+            self._pools.append(Pool(handoff.decode, len(configs), self._replica))
+            self._handover = Handover(self.env, handoff, self._pools[0], self._pools[1], tick_s)
+        self.replicas = [replica for pool in self._pools for replica in pool.replicas]
 
-    def _replica(
-        self,
-        index: int,
-        config: EngineConfig,
-        timer: StepTimer,
-        jump: bool,
-        on_line: Callable[[Line], None] | None,
-        scripted: deque[tuple[int, int]],
-    ) -> Replica:
-        scheduler = VllmScheduler(config, timer.window)
-        log = StepLog(on_line, self._to_us, scheduler) if on_line else None
+    def _replica(self, plan: PoolPlan, index: int, config: EngineConfig) -> Replica:
+        scheduler = VllmScheduler(config, plan.timer.window)
         return Replica(
             self.env,
             scheduler,
-            timer,
+            plan.timer,
             self.recorder,
             self._done,
             index=index,
-            jump=jump,
-            log=log,
-            scripted=scripted,
+            jump=self._jump,
+            log=StepLog(self._on_line, self._to_us, scheduler) if self._on_line else None,
+            scripted=self._scripted if index == 0 else deque(),
             arrive=self._submit_now,
         )
 
@@ -128,11 +100,12 @@ class Fleet:
             SimulationStalledError: nothing can move although requests wait.
         """
         self.env.process(self._source())
-        if self._report_interval:
-            self.env.process(self._report())
+        for pool in self._pools:
+            if pool.plan.report_interval_s:
+                self.env.process(self._report(pool))
         self.env.run()
-        for request in self._live.values():
-            self.recorder.request(request, UNFINISHED)
+        if self._live:
+            raise SimulationStalledError(self._stuck())
 
     @property
     def events(self) -> int:
@@ -144,17 +117,23 @@ class Fleet:
         """Steps that engines ran."""
         return sum(replica.steps for replica in self.replicas)
 
-    def _report(self) -> Generator[simpy.Event, Any, None]:
+    def _report(self, pool: Pool) -> Generator[simpy.Event, Any, None]:
         """Loads become known from time to time, while anything can still change."""
+        interval = to_ticks(pool.plan.report_interval_s, self._tick_s)
         while self.env.peek() != simpy.core.Infinity:
-            self._router.reports.take(self.replicas)
-            yield Arrival(self.env, self._report_interval)
+            pool.plan.router.reports.take(pool.replicas)
+            yield Arrival(self.env, interval)
+
+    def _stuck(self) -> str:
+        """What the requests that never ended wait for."""
+        where = [f"{pool.plan.name} pool: {pool.state()}" for pool in self._pools]
+        return f"deadlock at tick {self.env.now}: {len(self._live)} requests can never end; " + "; ".join(where)
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
 
     def _source(self) -> Generator[simpy.Event, Any, None]:
         env = self.env
-        for index, arrival in _arrivals(self.workload, self._tick_s):
+        for index, arrival in timed_arrivals(self.workload, self._tick_s):
             queued = arrival + self._to_queue
             if queued > env.now:
                 yield Arrival(env, queued - env.now)
@@ -166,32 +145,30 @@ class Fleet:
         self._submit(self._request(index, arrival))
 
     def _request(self, index: int, arrival: Tick) -> Request:
-        load = self.workload
-        request = Request(
-            index,
-            int(load.prompt_tokens[index]),
-            int(load.output_tokens[index]),
-            arrival=arrival,
-            priority=0 if load.priority is None else int(load.priority[index]),
-            session=-1 if load.session_id is None else int(load.session_id[index]),
-            spans=None if load.prefixes is None else load.prefixes.of(index),
-        )
-        request.queued = arrival + self._to_queue
-        return request
+        return request_of(self.workload, index, arrival, arrival + self._to_queue)
 
     def _submit(self, request: Request) -> None:
-        replica = self.replicas[self._router.choose(request, self.replicas)]
-        reason = replica.scheduler.rejects(request)
-        if reason is None:
-            self._live[request.id] = request
-            replica.submit(request)
+        pool = self._pools[0]
+        handover = self._handover if request.output > 1 else None
+        reason = (handover or pool).rejects(request)
+        if reason is not None:
+            self.recorder.request(request, REJECTED, reason)
+            self._over_with(request)
             return
-        self.recorder.request(request, REJECTED, reason)
-        self._over_with(request)
+        self._live[request.id] = request
+        if handover is not None:
+            handover.submit(request)
+        else:
+            pool.choose(request).submit(request)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def _done(self, request: Request) -> None:
+        if request.keeps_kv:
+            assert self._handover is not None
+            self._handover.prefilled(request)
+            return
+        self.recorder.request(request)
         del self._live[request.id]
         self._over_with(request)
 
@@ -217,27 +194,3 @@ class Fleet:
 
     def _to_us(self, tick: Tick) -> int:
         return round(tick * self._tick_s * 1e6)
-
-
-def to_ticks(seconds: float, tick_s: float) -> Tick:
-    """Seconds as ticks: whole ones unless a tick is a second."""
-    return seconds if tick_s == 1.0 else round(seconds / tick_s)
-
-
-def _followers(workload: Workload) -> dict[int, list[int]]:
-    """Requests that wait for each request to finish."""
-    followers: dict[int, list[int]] = {}
-    if workload.after is not None:
-        for index in np.flatnonzero(workload.after >= 0).tolist():
-            followers.setdefault(int(workload.after[index]), []).append(index)
-    return followers
-
-
-def _arrivals(workload: Workload, tick_s: float) -> Iterator[tuple[int, Tick]]:
-    """(id, tick) of the requests that arrive by the clock, by time, then id."""
-    timed = np.flatnonzero(~np.isnan(workload.arrival_s))
-    order = timed[np.argsort(workload.arrival_s[timed], kind="stable")]
-    for start in range(0, len(order), 4096):
-        part = order[start : start + 4096]
-        for index, arrival in zip(part.tolist(), workload.arrival_s[part].tolist(), strict=True):
-            yield index, to_ticks(arrival, tick_s)

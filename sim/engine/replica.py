@@ -9,19 +9,17 @@ from typing import Any
 import simpy
 
 from sim.cost.shape import StepTimer
+from sim.engine.inbox import Inbox
 from sim.engine.jump import Jump
 from sim.engine.log import StepLog
 from sim.engine.pauses import TokenTimes
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
+from sim.engine.stall import SimulationStalledError, stalled
 from sim.engine.step import InFlight, Step
 
 MANY = 1 << 40
-
-
-class SimulationStalledError(RuntimeError):
-    """Nothing can move, or requests only take blocks from each other: the message holds the state that explains it."""
 
 
 class Replica:
@@ -70,6 +68,8 @@ class Replica:
         self._alarm: simpy.Event | None = None
         self._idle: simpy.Event | None = None
         self._futile = 0  # preemptions since a token came out
+        self.inbox: Inbox | None = None  # where KV caches pass between engines
+        self.on_start: Callable[[Request, Tick], None] | None = None  # called as a request that keeps its KV begins
         self.process = env.process(self._run())
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
@@ -78,13 +78,18 @@ class Replica:
         """Queue a request now."""
         request.replica = self.index
         matters = self.scheduler.add(request)
+        if self._jump is not None:
+            self._jump.arrivals.append(self.env.now)
+        if matters or self._idle is not None:
+            self.poke()
+
+    def poke(self) -> None:
+        """Let the next schedule come as soon as it may: something changed that it must see."""
         if self._idle is not None:
             self._idle.succeed()
             self._idle = None
-        elif self._jump is not None:
-            self._jump.arrivals.append(self.env.now)
-            if matters and self._jump.shorten(self.env.now):
-                self._move_alarm(self._jump.wake)
+        elif self._jump is not None and self._jump.shorten(self.env.now):
+            self._move_alarm(self._jump.wake)
 
     @property
     def unsettled_steps(self) -> int:
@@ -113,7 +118,7 @@ class Replica:
                     yield from self._take_in()
                 elif self._scripted:
                     self.steps = self._scripted[0][0]
-                else:
+                elif self.inbox is None or not self.inbox.fresh:
                     yield self._wait()
                     self._idle = None
             while len(self._in_flight) >= self._depth:
@@ -122,10 +127,22 @@ class Replica:
     def _schedule(self) -> Step | None:
         if self._scripted:
             self._submit_scripted()
+        if self.inbox is not None:
+            self._open(self.inbox)
         if self._log:
             self._log.before(len(self._in_flight))
         self.scheduler.now = self.env.now
-        return self.scheduler.schedule()
+        step = self.scheduler.schedule()
+        if self.inbox is not None:
+            self.inbox.reserve()
+        return step
+
+    def _open(self, inbox: Inbox) -> None:
+        """Take in requests that were prefilled elsewhere: their first token reaches the client from here."""
+        joined = inbox.settle()
+        for request in joined:
+            request.first_token = request.last_token = self.env.now
+        self._times.joined(len(joined), self.env.now)
 
     def _start(self, step: Step) -> None:
         """Ask the cost, run the step as soon as the one before has ended, and stamp its tokens."""
@@ -137,6 +154,8 @@ class Replica:
         for request, _, _ in step.admitted:
             if request.admitted < 0:
                 request.admitted = now
+                if self.on_start is not None and request.keeps_kv:
+                    self.on_start(request, start)
         for request in step.late:
             self.recorder.gap(end - request.last_token)
         waited = self._times.moved(step.decodes, self._last_end, end, self.recorder.gap) if step.decodes else 0
@@ -182,34 +201,32 @@ class Replica:
         self.scheduler.complete(step.finishing)
         if self._log:
             self._log.before(len(self._in_flight))
+        if self.inbox is not None and step.finishing:
+            self.inbox.fresh = True
         for request in step.finishing:
-            self.recorder.request(request)
             self._on_done(request)
 
     def _wait(self) -> simpy.Event:
         """Until a request arrives, or until the scheduler wants to look again at those that wait."""
         until = self.scheduler.patience() if self.scheduler.waiting else None
-        if self.scheduler.waiting and until is None:
-            raise self._stalled("requests wait and none runs")
+        inbox = self.inbox
+        if until is None and not (inbox is not None and inbox.pending):
+            if self.scheduler.waiting:
+                raise self._stalled("requests wait and none runs")
+            if inbox is not None and inbox.waiting:
+                raise self._stalled(f"{len(inbox.waiting)} requests wait for room for their KV cache and none runs")
         self._idle = self.env.event()
         return self._idle if until is None else self._idle | self._sleep_until(until)
 
     def _stalled(self, what: str) -> SimulationStalledError:
-        scheduler = self.scheduler
-        pool, config = scheduler.pool, scheduler.config
-        names = [repr(request) for request in list(scheduler.running)[:4]]
-        head = repr(scheduler.waiting.head()) if scheduler.waiting else "none"
-        return SimulationStalledError(
-            f"replica {self.index} at tick {self.env.now}: {what}; "
-            f"{len(scheduler.running)} running ({', '.join(names)}), "
-            f"{len(scheduler.waiting)} waiting (first: {head}), {pool.free} of {pool.usable_blocks} blocks free, "
-            f"max_num_batched_tokens {config.max_num_batched_tokens}, policy {config.scheduling_policy}"
-        )
+        return stalled(self.index, self.env.now, self.scheduler, what)
 
     # -- time by change -----------------------------------------------------------------------------------------------
 
     def _decodes_ahead(self) -> int:
         """Decode-only steps that certainly come next, nothing else to decide."""
+        if self.inbox is not None and (self.inbox.fresh or (self.inbox.waiting and self.scheduler.scribes)):
+            return 0
         if not self._may_jump or self._times.paused(self.scheduler.group.size, self._last_end):
             return 0
         limit = self._scripted[0][0] - self.steps if self._scripted else MANY

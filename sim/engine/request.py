@@ -18,6 +18,7 @@ class Request:
         issued: output tokens sampled or in flight.
         rank: place in the running order, given at each admission.
         spans: rows (node, end) of shared text, ends in tokens; see `sim.workload.PrefixSpans`.
+        keeps_kv: its blocks outlast its last token, until another engine has them.
         table: prefix cache only: [segment, end block] entries that cover the cached blocks from 0.
         cached_blocks: blocks of the table, at its last update.
         drafts: speculative decoding: drafts to verify in the next step, 0 before the first token of an admission.
@@ -46,6 +47,7 @@ class Request:
         "in_group",
         "issued",
         "join_step",
+        "keeps_kv",
         "last_group_step",
         "last_token",
         "output",
@@ -90,6 +92,7 @@ class Request:
         self.rank = -1
         self.in_group = False
         self.draining = False
+        self.keeps_kv = False
         self.group_offset = 0
         self.last_group_step = 0
         self.join_step = -1

@@ -70,7 +70,10 @@ class Scheduler(EngineState, ABC):
                 del self.running[request]
                 full = self.full_blocks(request, lag=0)
                 self.pool.fill(full - self.full_blocks(request, lag=self.hash_lag))
-                self.pool.release(request, self.held_blocks(request), full)
+                if request.keeps_kv:
+                    self.kept[request] = None
+                else:
+                    self.pool.release(request, self.held_blocks(request), full)
             else:
                 self.waiting.remove(request)  # preempted while its last token was in flight
         if finishing:
@@ -136,6 +139,10 @@ class Scheduler(EngineState, ABC):
             self._drain(request)
             step.finishing.append(request)
             return
+        self.begin_decoding(request)
+
+    def begin_decoding(self, request: Request) -> None:
+        """Let a request join the decode group that has all but its newest token computed."""
         self.group.join(request)
         if request.spans and request.spans[-1][1] > request.computed and self.pool.finds_decodes:
             self.scribes[request] = None
@@ -196,9 +203,7 @@ class Scheduler(EngineState, ABC):
 
     def join(self, step: Step, request: Request, hit: Hit) -> None:
         """`admit` for a request that is out of the queue already."""
-        self.running[request] = None
-        request.rank = self._next_rank
-        self._next_rank += 1
+        self.enter(request)
         step.admitted.append((request, request.computed, request.preemptions > 0))
         if request.preemptions:
             request.resume_cached_tokens += request.computed
@@ -206,6 +211,12 @@ class Scheduler(EngineState, ABC):
             request.cached_tokens = request.computed
         if hit.blocks:
             self.pool.claim(request, hit)
+
+    def enter(self, request: Request) -> None:
+        """Give ``request`` the last place in the running order."""
+        self.running[request] = None
+        request.rank = self._next_rank
+        self._next_rank += 1
 
     # -- going out ----------------------------------------------------------------------------------------------------
 

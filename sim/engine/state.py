@@ -18,6 +18,7 @@ class EngineState:
         running: admitted requests in running order (those whose last token is in flight included).
         partial: running requests outside the decode group that still want tokens, in running order.
         draining: running requests whose last token is in flight.
+        kept: requests that are over but hold their blocks for another engine.
         blocked: nobody can be admitted before a request ends or one that matters arrives.
         scribes: members of the decode group that write text which others may look up.
         now: the tick of the schedule, set by the process; for policies with a timeout.
@@ -33,6 +34,7 @@ class EngineState:
         self.running: dict[Request, None] = {}
         self.partial: list[Request] = []
         self.draining: list[Request] = []
+        self.kept: dict[Request, None] = {}
         self.blocked = True
         self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
         self.scribes: dict[Request, None] = {}
@@ -87,8 +89,9 @@ class EngineState:
         padding, size = self.group.padding, self.config.block_size
         for request in self.partial:
             padding += self.held_blocks(request) * size - request.computed
-        for request in self.draining:
-            padding += self.held_blocks(request) * size - request.computed
+        for outside in (self.draining, self.kept):
+            for request in outside:
+                padding += self.held_blocks(request) * size - request.computed
         return padding
 
     def decode_shape(self) -> StepShape:

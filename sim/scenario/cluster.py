@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from sim.layout import Layout
-from sim.scenario.engine import Section
+from sim.scenario.engine import Name, Section
 
 RouterName = Literal[
     "round_robin",
@@ -21,18 +21,38 @@ RouterName = Literal[
 
 
 class Pool(Section):
-    """Replicas that do one phase of a request."""
+    """Replicas that do one phase of a request.
+
+    Attributes:
+        replicas: how many engines.
+        layout: of each of them.
+        hardware: the scenario's where None.
+        engine: engine keys that differ from the scenario's.
+        router: the cluster's where None.
+    """
 
     replicas: int = Field(ge=1, le=100_000)
     layout: Layout
+    hardware: Name | None = None
+    engine: dict[str, Any] = Field(default_factory=dict)
+    router: RouterName | None = None
 
 
 class Disaggregation(Section):
-    """Prefill and decode on replicas of their own, with the KV cache sent between them."""
+    """Prefill and decode on replicas of their own, with the KV cache sent between them.
+
+    Attributes:
+        transfer_gb_per_s: of each replica's link to the network, one direction; transfers at one time share it.
+        transfer_latency_s: before the first byte of a transfer.
+        overlap: ``none``: the decode side takes blocks once the prefill has ended, then the cache is sent (vLLM's
+            connectors). ``layerwise``: it takes them first, and layers are sent as they are computed.
+    """
 
     prefill: Pool
     decode: Pool
     transfer_gb_per_s: float = Field(gt=0)
+    transfer_latency_s: float = Field(default=0.0, ge=0)
+    overlap: Literal["none", "layerwise"] = "none"
 
 
 class ClusterSpec(Section):

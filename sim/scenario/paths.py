@@ -13,6 +13,8 @@ PATH_KEYS: Final = {
     ("model",): True,
     ("hardware",): True,
     ("engine", "speculative", "draft_model"): True,
+    ("cluster", "disaggregation", "prefill", "hardware"): True,
+    ("cluster", "disaggregation", "decode", "hardware"): True,
     ("workload", "trace"): False,  # short for trace.path
     ("workload", "trace", "path"): False,
 }

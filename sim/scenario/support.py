@@ -28,5 +28,3 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
         yield "engine.kv_allocation", f"'{engine.kv_allocation}'", "set it to paged"
     if engine.preemption != "recompute":
         yield "engine.preemption", f"'{engine.preemption}'", "set it to recompute"
-    if scenario.cluster.disaggregation is not None:
-        yield "cluster.disaggregation", "a prefill/decode split", "set it to null"

@@ -209,8 +209,6 @@ def test_presets_that_do_not_exist_yet_are_refused(preset: str) -> None:
         "engine.kv_offload={memory_gib: 10, bandwidth_gb_per_s: 20}",
         "engine.kv_allocation=contiguous",
         "engine.preemption=swap",
-        "cluster.disaggregation={prefill: {replicas: 1, layout: {}}, decode: {replicas: 1, layout: {}}, "
-        "transfer_gb_per_s: 50}",
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_not_ignored(override: str) -> None:

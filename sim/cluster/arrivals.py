@@ -1,0 +1,86 @@
+"""When requests reach the engines: events ahead of all others of their instant, and the order of arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+from simpy.core import SimTime
+from simpy.events import URGENT
+
+from sim.engine.request import Request, Tick
+from sim.workload import Workload
+
+
+class Arrival(simpy.Event):
+    """A timeout that goes off before everything else of the same instant: arrivals join before a step is scheduled."""
+
+    def __init__(self, env: simpy.Environment, delay: SimTime) -> None:
+        super().__init__(env)
+        self._ok = True
+        self._value = None
+        env.schedule(self, priority=URGENT, delay=delay)
+
+
+def after(env: simpy.Environment, delay: Tick, act: Callable[[], None]) -> simpy.Event:
+    """Call ``act`` after ``delay``, ahead of all else of that instant; without its callbacks the event does nothing."""
+    event = Arrival(env, delay)
+    assert event.callbacks is not None
+    event.callbacks.append(lambda _: act())
+    return event
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPath:
+    """Time outside the engine's steps, seconds: the API server and the client's stream.
+
+    Attributes:
+        to_queue_s: from the client's send to the engine's queue.
+        first_token_s: from the first token's computation to the client.
+        last_token_s: from the last token's computation to the client, per-token handling included.
+    """
+
+    to_queue_s: float = 0.0
+    first_token_s: float = 0.0
+    last_token_s: float = 0.0
+
+
+def to_ticks(seconds: float, tick_s: float) -> Tick:
+    """Seconds as ticks: whole ones unless a tick is a second."""
+    return seconds if tick_s == 1.0 else round(seconds / tick_s)
+
+
+def followers_of(workload: Workload) -> dict[int, list[int]]:
+    """Requests that wait for each request to finish."""
+    followers: dict[int, list[int]] = {}
+    if workload.after is not None:
+        for index in np.flatnonzero(workload.after >= 0).tolist():
+            followers.setdefault(int(workload.after[index]), []).append(index)
+    return followers
+
+
+def timed_arrivals(workload: Workload, tick_s: float) -> Iterator[tuple[int, Tick]]:
+    """(id, tick) of the requests that arrive by the clock, by time, then id."""
+    timed = np.flatnonzero(~np.isnan(workload.arrival_s))
+    order = timed[np.argsort(workload.arrival_s[timed], kind="stable")]
+    for start in range(0, len(order), 4096):
+        part = order[start : start + 4096]
+        for index, arrival in zip(part.tolist(), workload.arrival_s[part].tolist(), strict=True):
+            yield index, to_ticks(arrival, tick_s)
+
+
+def request_of(workload: Workload, index: int, arrival: Tick, queued: Tick) -> Request:
+    """Request ``index`` as an engine sees it."""
+    request = Request(
+        index,
+        int(workload.prompt_tokens[index]),
+        int(workload.output_tokens[index]),
+        arrival=arrival,
+        priority=0 if workload.priority is None else int(workload.priority[index]),
+        session=-1 if workload.session_id is None else int(workload.session_id[index]),
+        spans=None if workload.prefixes is None else workload.prefixes.of(index),
+    )
+    request.queued = queued
+    return request

@@ -1,0 +1,126 @@
+"""Prefill and decode apart, as scenarios."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim import Scenario, simulate
+from sim.errors import InputError
+from sim.scenario.pools import gpus_of
+
+WORKLOAD = {
+    "num_requests": 200,
+    "arrivals": {"process": "poisson", "rate_per_s": 8.0},
+    "prompt_tokens": {"distribution": "lognormal", "mean": 1500, "cv": 0.7, "min": 16, "max": 6000},
+    "output_tokens": {"distribution": "lognormal", "mean": 150, "cv": 0.7, "min": 1, "max": 1000},
+}
+
+
+def scenario(prefill: Any = None, decode: Any = None, rate: float = 8.0, **split: Any) -> Scenario:
+    return Scenario.from_dict(
+        {
+            "model": "meta-llama/Llama-3.1-8B",
+            "hardware": "h100-sxm",
+            "engine": {"max_model_len": 8192},
+            "cluster": {
+                "disaggregation": {
+                    "prefill": {"replicas": 1, "layout": {}, **(prefill or {})},
+                    "decode": {"replicas": 1, "layout": {}, **(decode or {})},
+                    "transfer_gb_per_s": 50.0,
+                    **split,
+                }
+            },
+            "workload": {**WORKLOAD, "arrivals": {"process": "poisson", "rate_per_s": rate}},
+        }
+    )
+
+
+@pytest.mark.parametrize("overlap", ["none", "layerwise"])
+def test_one_event_a_step_gives_the_same_requests(overlap: str) -> None:
+    asked = scenario(overlap=overlap, decode={"replicas": 2})
+    jumped, stepped = simulate(asked), simulate(asked, exact=True)
+    for name in ("first_token_s", "finish_s", "scheduled_s"):
+        np.testing.assert_allclose(jumped.requests[name], stepped.requests[name], rtol=1e-9)
+    assert jumped.summary.simulation.events < stepped.summary.simulation.events
+
+
+def test_each_pool_has_its_own_layout_hardware_and_memory() -> None:
+    asked = scenario(
+        prefill={"replicas": 2, "hardware": "l40s"}, decode={"layout": {"tensor_parallel_size": 2}}, rate=2.0
+    )
+    summary = simulate(asked).summary
+    assert gpus_of(asked) == summary.cost.gpus == 4
+    assert summary.pools["prefill"].gpus == summary.pools["decode"].gpus == 2
+    assert summary.pools["prefill"].memory.total_bytes != summary.pools["decode"].memory.total_bytes
+    assert summary.kv == summary.pools["decode"].kv.model_copy(update={"prefix_hit_rate": summary.kv.prefix_hit_rate})
+    assert summary.cost.usd_per_hour is not None
+
+
+def test_decode_steps_are_not_disturbed_by_prefills() -> None:
+    apart = simulate(scenario(rate=12.0)).summary
+    together = simulate(
+        Scenario.from_dict(
+            {
+                "model": "meta-llama/Llama-3.1-8B",
+                "hardware": "h100-sxm",
+                "engine": {"max_model_len": 8192},
+                "layout": {"replicas": 2},
+                "workload": {**WORKLOAD, "arrivals": {"process": "poisson", "rate_per_s": 12.0}},
+            }
+        )
+    ).summary
+    assert apart.itl_s.p99 is not None
+    assert together.itl_s.p99 is not None
+    assert apart.itl_s.p99 < 0.5 * together.itl_s.p99
+
+
+def test_a_slower_link_only_delays() -> None:
+    times = [simulate(scenario(transfer_gb_per_s=speed)).summary.ttft_s.mean for speed in (200.0, 20.0, 5.0)]
+    assert times[0] is not None
+    assert times[1] is not None
+    assert times[2] is not None
+    assert times[0] < times[1] < times[2]
+
+
+def test_the_pool_that_is_too_small_saturates() -> None:
+    """More of the busy pool helps, more of the other does not."""
+    base = simulate(scenario(rate=40.0)).summary
+    more_prefill = simulate(scenario(prefill={"replicas": 3}, rate=40.0)).summary
+    more_decode = simulate(scenario(decode={"replicas": 3}, rate=40.0)).summary
+    assert base.ttft_s.mean is not None
+    assert more_prefill.ttft_s.mean is not None
+    assert more_decode.ttft_s.mean is not None
+    assert more_prefill.ttft_s.mean < 0.3 * base.ttft_s.mean
+    assert more_decode.ttft_s.mean == pytest.approx(base.ttft_s.mean, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("decode", "field"),
+    [
+        ({"engine": {"kv_cache_dtype": "fp8"}}, "decode.engine.kv_cache_dtype"),
+        ({"engine": {"quantization": "fp8"}}, "decode.engine.quantization"),
+        ({"engine": {"block_size": 32}}, "decode.engine.block_size"),
+        ({"engine": {"preset": "vllm"}}, "decode.engine.preset"),
+        ({"engine": {"max_num_sequences": 3}}, "decode.engine.max_num_sequences"),
+        ({"layout": {"replicas": 2}}, "decode.layout.replicas"),
+        ({"layout": {"tensor_parallel_size": 3}}, "decode.layout.tensor_parallel_size"),
+    ],
+)
+def test_pools_that_cannot_work_together_are_refused(decode: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        simulate(scenario(decode=decode))
+    assert refusal.value.field == f"cluster.disaggregation.{field}"
+    assert refusal.value.remedy
+
+
+def test_a_layout_beside_the_pools_is_refused() -> None:
+    with pytest.raises(InputError, match="each pool its own"):
+        simulate(scenario().with_overrides(["layout.tensor_parallel_size=2"]))
+
+
+def test_requests_that_no_decode_engine_can_hold_are_rejected_by_name() -> None:
+    result = simulate(scenario(decode={"engine": {"num_gpu_blocks_override": 40}}))
+    assert set(result.summary.requests.reject_reasons) == {"prompt and output exceed the KV cache of the decode pool"}
