@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
@@ -69,6 +72,7 @@ class CostModel:
             table = price(operator, hardware, layout.gpus_per_node, routing)
             named[operator.name] = named[operator.name] + table if operator.name in named else table
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
+        self._latent = bool(self._tables["decode_seqs"])
         self._kernels = _attention_kernels(arch, ranks.tensor)
         rows = hardware.kernels.mixed_query_rows
         self._mixed_rows = int(rows.value) if rows else 0
@@ -81,7 +85,7 @@ class CostModel:
 
     def step(self, shape: StepShape) -> float:
         """Seconds of one step; 0 without tokens."""
-        if not shape.decode_seqs and not shape.prefill_tokens:
+        if not (shape.decode_seqs or shape.prefill_tokens):
             return 0.0
         gpu, host = self._gpu_s(shape), self._host(shape)
         return (max(gpu, host) if self._async else gpu + host) + self._gap_s
@@ -105,11 +109,16 @@ class CostModel:
                 return AffineRun(first, 0.0, min(steps, math.floor(hidden / slope) + 1))
         return AffineRun(first, slope, steps)
 
+    def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
+        """Durations of decode-only steps with the counts of ``shape``, one for each context."""
+        gpu, host = self._attention_free_s(shape) + self._decode_attentions(shape, context, windowed), self._host(shape)
+        return (np.maximum(gpu, host) if self._async else gpu + host) + self._gap_s
+
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds by operator; ``host`` is what the GPU waits for."""
         if not shape.tokens:
             return {}
-        sizes = (self._padded(shape), shape.tokens, shape.decode_seqs, shape.prefill_context, shape.sampled_seqs)
+        sizes = (self._padded(shape.tokens), shape.tokens, shape.decode_seqs, shape.prefill_context, shape.sampled_seqs)
         parts = {
             name: table(size)
             for driver, size in zip(_DRIVERS, sizes, strict=True)
@@ -129,25 +138,32 @@ class CostModel:
         return self._host_s + self._host_seq_s * (shape.decode_seqs + shape.prefill_seqs)
 
     def _gpu_s(self, shape: StepShape) -> float:
-        tokens, sampled = shape.decode_seqs + shape.prefill_tokens, shape.sampled_seqs
-        total = self._by_tokens.get(tokens)
-        if total is None:
-            total = self._totals["tokens"](self._padded(shape)) + self._totals["routed"](tokens)
-            self._by_tokens[tokens] = total
-        if sampled:
-            head = self._by_sampled.get(sampled)
-            if head is None:
-                head = self._by_sampled[sampled] = self._totals["sampled"](sampled)
-            total += head
+        total = self._attention_free_s(shape)
         if shape.decode_seqs:
-            total += self._decode_attention(shape) + self._totals["decode_seqs"](shape.decode_seqs)
+            total += self._decode_attention(shape)
         if shape.prefill_tokens:
-            total += self._prefill_attention(shape) + self._totals["prefill_context"](shape.prefill_context)
+            total += self._prefill_attention(shape)
         return total
 
-    def _padded(self, shape: StepShape) -> int:
+    def _attention_free_s(self, shape: StepShape) -> float:
+        """All that depends on counts alone."""
+        tokens = shape.decode_seqs + shape.draft_tokens + shape.prefill_tokens
+        total = self._by_tokens.get(tokens)
+        if total is None:
+            total = self._totals["tokens"](self._padded(tokens)) + self._totals["routed"](tokens)
+            self._by_tokens[tokens] = total
+        sampled = shape.sampled_seqs
+        head = self._by_sampled.get(sampled)
+        if head is None:
+            head = self._by_sampled[sampled] = self._totals["sampled"](sampled)
+        total += head
+        if self._latent:
+            total += self._totals["decode_seqs"](shape.decode_seqs)
+            total += self._totals["prefill_context"](shape.prefill_context)
+        return total
+
+    def _padded(self, tokens: int) -> int:
         """Tokens after padding to a captured CUDA graph (vLLM: 1, 2, 4, then multiples of 8, of 16 above 256)."""
-        tokens = shape.decode_seqs + shape.prefill_tokens
         if tokens > self._capture or tokens <= 2:
             return tokens
         if tokens <= 4:
@@ -172,6 +188,12 @@ class CostModel:
         if windowed is not None:
             total += windowed(shape.decode_context_windowed)
         return max(total, self._as_prefill(shape)) if self._mixed_rows and shape.prefill_tokens else total
+
+    def _decode_attentions(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
+        """Decode attention of steps without prefill, one for each context."""
+        full, cut = self._decode_tables(shape.decode_seqs)
+        total = full.many(context) if full is not None else np.zeros(len(context))
+        return total + cut.many(windowed) if cut is not None else total
 
     def _as_prefill(self, shape: StepShape) -> float:
         """Decode attention by a kernel made for prefill: each sequence computes a whole tile of query rows."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def count_nodes(largest: int) -> list[int]:
@@ -44,6 +48,11 @@ class Table:
             return 0.0
         piece = min(max(bisect_right(self._nodes, count) - 1, 0), len(self._slopes) - 1)
         return self._intercepts[piece] + self._slopes[piece] * count
+
+    def many(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Seconds at each of ``counts``, all positive; each equals the call with that count."""
+        piece = np.clip(np.searchsorted(self._nodes, counts, side="right") - 1, 0, len(self._slopes) - 1)
+        return np.asarray(np.asarray(self._intercepts)[piece] + np.asarray(self._slopes)[piece] * counts)
 
     def piece(self, count: float) -> tuple[float, float, float]:
         """(intercept, slope, last count for which they hold) of the piece that holds ``count``."""
