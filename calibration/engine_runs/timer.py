@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibration.engine_runs.log import EngineRun, StepLog
 from sim.cost.shape import AffineRun, StepShape
@@ -46,6 +50,10 @@ class MeasuredStepTimer:
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps on one line for as long as the members stay the same: only the contexts grow."""
         return AffineRun(self.step(shape), self.context_s * shape.decode_seqs, math.inf)
+
+    def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
+        """(n,) seconds of steps with the counts of ``shape`` that attend ``context`` tokens each."""
+        return np.asarray(self.step(shape) + self.context_s * (context - shape.decode_context))
 
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds by term."""

@@ -87,6 +87,12 @@ def test_a_decode_run_is_the_line_of_its_steps(fit: EngineFit) -> None:
     assert line.first + 10 * line.increment == pytest.approx(tenth, rel=1e-12)
 
 
+def test_decode_times_are_those_of_single_steps(fit: EngineFit) -> None:
+    shape, contexts = StepShape(decode_seqs=3, decode_context=300), np.array([300, 303, 360])
+    alone = [fit.timer.step(StepShape(decode_seqs=3, decode_context=int(context))) for context in contexts]
+    assert fit.timer.decode_times(shape, contexts, contexts) == pytest.approx(alone, rel=1e-12)
+
+
 def test_terms_add_up_to_the_step(fit: EngineFit) -> None:
     shape = StepShape(2, 80, 80, 1, 37, 703, 703, 37, 37, 3)
     assert sum(fit.timer.breakdown(shape).values()) == pytest.approx(fit.timer.step(shape), rel=1e-12)
