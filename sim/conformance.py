@@ -13,6 +13,8 @@ from sim.engine.config import EngineConfig
 from sim.engine.log import Line
 from sim.engine.recorder import Recorder
 from sim.engine.scheduler import TOO_LARGE, TOO_LONG
+from sim.engine.speculative_acceptance import RecordedRule
+from sim.engine.speculative_config import Speculation
 from sim.workload import PrefixSpans, Workload
 
 TICK_S = 1e-6
@@ -54,12 +56,7 @@ def run_oracle(document: dict[str, Any], *, exact: bool) -> tuple[list[Line], li
         document: a parsed ``NAME.input.json``.
         exact: one event a step instead of time by change; the lines are the same.
     """
-    config = {**CONFIG_DEFAULTS, **document["config"]}
-    for key in ("spec_method", "num_speculative_tokens"):
-        if config.pop(key):
-            raise NotImplementedError("speculative decoding is not simulated yet")
-    config["scheduling_policy"] = config.pop("policy")
-    engine = EngineConfig(**config)
+    engine = engine_of(document["config"])
     steps: list[Line] = []
     requests = document["requests"]
     fleet = Fleet(
@@ -74,6 +71,17 @@ def run_oracle(document: dict[str, Any], *, exact: bool) -> tuple[list[Line], li
     )
     fleet.run()
     return steps, _request_lines(fleet.recorder)
+
+
+def engine_of(given: dict[str, Any]) -> EngineConfig:
+    """The engine of an oracle input's ``config``; drafts are accepted by the recordings' rule."""
+    config = {**CONFIG_DEFAULTS, **given}
+    method, drafts = config.pop("spec_method"), config.pop("num_speculative_tokens")
+    if method and drafts:
+        eagle = method == "eagle"
+        config["speculation"] = Speculation(drafts, RecordedRule(drafts), drafts if eagle else 0, drops_last_hit=eagle)
+    config["scheduling_policy"] = config.pop("policy")
+    return EngineConfig(**config)
 
 
 def workload_of(requests: list[dict[str, Any]], block_size: int) -> Workload:

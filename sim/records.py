@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 # (name, array type code). Times are seconds from the start of the run; -1.0 where it never happened.
 REQUEST_COLUMNS: Final = (
@@ -56,6 +57,8 @@ STEP_COLUMNS: Final = (
     ("used_blocks_end", "q"),  # the same, last step of the row
     ("held_tokens", "q"),  # tokens computed and held in those blocks, first step
     ("preempted", "i"),
+    ("draft_tokens", "q"),  # drafts verified beside the decodes' own tokens
+    ("accepted_tokens", "q"),  # output tokens beyond one for each sampled sequence
 )
 
 
@@ -82,6 +85,12 @@ class Columns:
     def append(self, row: Sequence[float]) -> None:
         """Add a row, values in column order."""
         self._buffer.extend(row)
+        if len(self._buffer) >= self._full:
+            self._flush()
+
+    def extend(self, rows: NDArray[np.float64]) -> None:
+        """Add rows, (rows, columns)."""
+        self._buffer.frombytes(rows.tobytes())
         if len(self._buffer) >= self._full:
             self._flush()
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sim.cost.shape import AffineRun, StepShape
+
+Counts = NDArray[Any]
 
 
 class LinearStepTimer:
@@ -28,6 +34,10 @@ class LinearStepTimer:
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Equal steps for as long as the members stay the same."""
         return AffineRun(self.step(shape), 0, math.inf)
+
+    def decode_times(self, shape: StepShape, context: Counts, windowed: Counts) -> Counts:
+        """Equal steps, whatever they attend."""
+        return np.full(len(context), self.step(shape))
 
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds under the one name ``step_time``."""

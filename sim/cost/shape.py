@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
 
 
 @dataclass(slots=True)
@@ -83,6 +85,13 @@ class StepTimer(Protocol):
 
         After each step ``decode_context`` grows by ``decode_seqs`` and ``decode_context_windowed`` by
         ``growing_windowed`` (the sequences still shorter than the window). ``first`` equals ``step(shape)``.
+        """
+        ...
+
+    def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
+        """(n,) durations of decode-only steps with the counts of ``shape`` that attend ``context`` tokens each.
+
+        Each equals ``step`` of the same shape.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Final
 
 from sim.engine.request import Request
 
@@ -22,7 +23,7 @@ class DecodeGroup:
         padding: sum of unused slots in the members' last blocks.
     """
 
-    width = 1
+    width: Final = 1
 
     def __init__(self, block_size: int, window: int | None) -> None:
         self.block_size = block_size

@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
+from sim.engine.speculative_group import VerifyGroup
 from sim.engine.step import Step
 
 Line = dict[str, Any]
@@ -38,12 +39,18 @@ class StepLog:
     def scheduled(self, number: int, step: Step, now: Tick, start: Tick, end: Tick, waiting: int) -> None:
         """Open the line of a step."""
         absent = set(step.interrupted)
-        batch = {request: 1 for request in self._members if request not in absent} if step.decodes else {}
-        batch.update(step.chunks)
+        group = self._scheduler.group
+        members = [request for request in self._members if request not in absent] if step.decodes else []
+        batch = dict.fromkeys(members, group.width) | step.chunks
         order = [request for request in self._scheduler.running if request in batch]
         line: Line = {"step": number, "t_us": self._to_us(now), "dt_us": self._to_us(end - start)}
         self._add_batch(line, [request.id for request in order], [batch[request] for request in order])
         line["waiting"] = waiting
+        if isinstance(group, VerifyGroup):
+            drafted = {request: (group.drafts, group.accepted(request)) for request in members if group.drafts}
+            drafted |= step.verified
+            if drafted:
+                line["spec"] = [[request.id, *drafted[request]] for request in order if request in drafted]
         if step.admitted:
             line["admitted"] = [[request.id, hit, int(resumes)] for request, hit, resumes in step.admitted]
         if step.preempted:

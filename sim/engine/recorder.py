@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COMPLETED, REJECTED, UNFINISHED = range(len(STATUS))
 Row = list[float]
+_USED_BLOCKS_END = [name for name, _ in STEP_COLUMNS].index("used_blocks_end")
 
 
 class Recorder:
@@ -104,6 +105,8 @@ class Recorder:
                 used,
                 held,
                 len(step.preempted),
+                shape.draft_tokens,
+                step.accepted,
             )
         )
 
@@ -132,10 +135,10 @@ class Recorder:
             used,
             0,  # used_blocks_end, known when the run is closed
             used * block_size - padding,
-            0,
+            *(0,) * 3,
         ]
 
     def close_run(self, replica: Replica, row: Row) -> None:
         """Add the row of a run, after the scheduler has moved over it."""
-        row[-3] = replica.scheduler.pool.usable_blocks - replica.scheduler.pool.free
+        row[_USED_BLOCKS_END] = replica.scheduler.pool.usable_blocks - replica.scheduler.pool.free
         self.steps.append(row)

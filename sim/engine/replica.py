@@ -16,6 +16,9 @@ from sim.engine.pauses import TokenTimes
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
+from sim.engine.speculative_group import VerifyGroup
+from sim.engine.speculative_jump import VerifyJump, plan_verify
+from sim.engine.speculative_rows import verify_rows
 from sim.engine.stall import SimulationStalledError, stalled
 from sim.engine.step import InFlight, Step
 
@@ -248,7 +251,10 @@ class Replica:
             self._launch(self._settle(jump))
 
     def _plan(self, ahead: int) -> Jump:
-        now, shape = self.env.now, self.scheduler.decode_shape()
+        now, shape, group = self.env.now, self.scheduler.decode_shape(), self.scheduler.group
+        if isinstance(group, VerifyGroup):
+            base, waiting = max(now, self._last_end), len(self.scheduler.waiting)
+            return plan_verify(group, self.timer, shape, base=base, steps=ahead, now=now, waiting=waiting)
         first, increment, steps = self.timer.decode_run(shape, self.scheduler.growing_windowed())
         return Jump(
             base=max(now, self._last_end),
@@ -263,14 +269,18 @@ class Replica:
 
     def _settle(self, jump: Jump) -> InFlight:
         """Account for the steps of a jump that were done; return the last of them, whose output is yet to come in."""
-        steps = jump.steps
-        row = self.recorder.open_run(self, jump)
+        steps, row = jump.steps, None
+        if isinstance(jump, VerifyJump):
+            self.recorder.steps.extend(verify_rows(self, jump, self.recorder.tick_s))
+        else:
+            row = self.recorder.open_run(self, jump)
         if self._log:
             finishing = self._settle_one_by_one(jump, self._log)
         else:
             finishing = self.scheduler.extend(steps)
             self.steps += steps
-        self.recorder.close_run(self, row)
+        if row:
+            self.recorder.close_run(self, row)
         self._times.jumped(jump.end(steps))
         return InFlight(jump.end(steps - 1), jump.end(steps), finishing)
 

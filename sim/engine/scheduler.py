@@ -242,7 +242,7 @@ class Scheduler(EngineState, ABC):
         step.preempted.append(victim)
 
     def count_served(self, victim: Request, tokens: int) -> int:
-        """Account for the tokens that a former member of the group was given in this very step; its full blocks then."""
+        """Account for tokens that a former member of the group was given in this very step; its full blocks then."""
         victim.computed += tokens
         return (victim.computed - self.hash_lag) // self.config.block_size
 

@@ -1,8 +1,8 @@
 """vLLM's V1 scheduler with speculative decoding: a decode is a verify step of 1 + k tokens.
 
 The rules are those that the oracle scenarios record (README there, "Speculative decoding"): every request that sampled
-gets k drafts; they are cut where the budget is short; rejected ones go back, the blocks taken for them stay; only tokens
-that were known when a step was scheduled enter the prefix cache.
+gets k drafts; they are cut where the budget is short; rejected ones go back, the blocks taken for them stay; only what
+was known when a step was scheduled enters the prefix cache.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from sim.engine.vllm import VllmScheduler
 class SpeculativeScheduler(VllmScheduler):
     """The policy of vLLM V1 with drafts; decisions are synchronous (a step is scheduled after the one before)."""
 
-    group: VerifyGroup
-
     def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
         super().__init__(config, window, tick_s)
         if config.speculation is None:
             raise ValueError("an engine without speculation needs no speculative scheduler")
         self.speculation = config.speculation
-        self.group = VerifyGroup(config, config.speculation, window)
+        self.group: VerifyGroup = VerifyGroup(config, config.speculation, window)
         self._outgrown: list[Request] = []  # left the group by itself in the last step
-        self._prefilling = False  # a running request is in the middle of its prompt
+        self._decoding = False  # the step began with running requests
+        self._prefilling = False  # and one of them is in the middle of its prompt
 
     # -- the policy ---------------------------------------------------------------------------------------------------
 
@@ -37,6 +36,7 @@ class SpeculativeScheduler(VllmScheduler):
         """Decide the next step; None if there is nothing to do."""
         if self._drafts_now() != self.group.drafts:
             self._switch(self._drafts_now())
+        self._decoding = bool(self.running)
         self._prefilling = any(not request.drafts for request in self.partial)
         return super().schedule()
 
@@ -107,7 +107,7 @@ class SpeculativeScheduler(VllmScheduler):
             hit = self.pool.lookup(request, hit.blocks - 1)
         single = request.known - hit.blocks * self.config.block_size == 1
         room = request.known + self._width <= self.config.max_model_len
-        alike = not self._prefilling and (len(self.running) > 0 or hit.blocks > 0)
+        alike = not self._prefilling and (self._decoding or hit.blocks > 0)
         dynamic = self.speculation.disable_by_batch_size is not None
         request.drafts = self._width - 1 if single and room and alike and not dynamic else 0
         return hit
@@ -146,7 +146,8 @@ class SpeculativeScheduler(VllmScheduler):
         """Nothing: what a step gave out enters the cache when the next one of the request is scheduled."""
 
     def publish(self, request: Request) -> None:
-        """Enter the full blocks of what was known into the prefix cache."""
+        """Enter the full blocks of what was known into the prefix cache; lookahead slots are held from now on."""
+        request.reserved = max(request.reserved, self._slots(request.computed))
         self.pool.cache(request, min(request.computed, request.known) // self.config.block_size)
 
     def count_served(self, victim: Request, tokens: int) -> int:
@@ -177,7 +178,6 @@ class SpeculativeScheduler(VllmScheduler):
         before, known = request.computed, request.known
         decodes, drafts = request.drafts > 0, max(before + chunk - known, 0)
         request.computed, request.drafts = before + chunk, 0
-        request.reserved = max(request.reserved, self._slots(before + chunk))
         step.chunks[request] = chunk
         self.publish(request)
         if decodes or (chunk == 1 and request.issued and before):

@@ -124,7 +124,8 @@ class DrawnAcceptance:
             self._blocks[index] = block
             if len(self._blocks) > KEPT:
                 self._blocks.popitem(last=False)
-        return block[row]
+        own: Ints = block[row]
+        return own
 
     def _draw(self, index: int, steps: int, known: Ints | None) -> Ints:
         """The block with at least ``steps`` steps, twice as many as were known."""
@@ -140,7 +141,7 @@ class DrawnAcceptance:
         return np.concatenate(parts, axis=1)
 
     def _generator(self, index: int, part: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(_STREAM, index, part))))
+        return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(_STREAM, index, part)))
 
 
 class RecordedRule:

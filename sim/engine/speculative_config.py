@@ -28,7 +28,7 @@ class Speculation:
 
     def stream_of(self, request: Request, steps: int) -> Ints:
         """Tokens given out by the first v verify steps of ``request``, for v up to ``steps`` at least."""
-        stream = request.stream
+        stream: Ints | None = request.stream
         if stream is None or len(stream) <= steps:
             stream = request.stream = self.acceptance.stream(request.id, steps)
         return stream

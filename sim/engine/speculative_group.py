@@ -14,6 +14,7 @@ from sim.engine.request import Request
 from sim.engine.speculative_config import Speculation
 
 Ints = NDArray[np.int64]
+Floats = NDArray[Any]  # ticks: floating-point seconds or whole microseconds
 
 CONTEXT, TOKENS, HELD, FULL, WINDOWED = range(5)  # rows of the sums
 COLUMNS: Final = 1024
@@ -22,9 +23,9 @@ COLUMNS: Final = 1024
 class VerifyGroup:
     """Requests that each verify ``drafts`` drafts in every step of the group; the counterpart of `DecodeGroup`.
 
-    How much a verify step gives out is fixed beforehand (`Acceptance`), so a member that joins adds its part to the sums
-    of all steps it will ever be in: one addition of short arrays, whatever happens later. It takes the rest away again
-    if it leaves early.
+    How much a verify step gives out is fixed beforehand (`Acceptance`), so a member that joins adds its part to the
+    sums of all steps it will ever be in: one addition of short arrays, whatever happens later. It takes the rest away
+    again if it leaves early.
 
     Member ``r`` has done ``r.group_offset + step`` of the steps of its stream and has
     ``r.group_base + r.course[r.group_offset + step]`` tokens computed; one more is known.
@@ -74,6 +75,11 @@ class VerifyGroup:
         return self._sum(CONTEXT if self.window is None else WINDOWED, 1)
 
     @property
+    def below_window(self) -> int:
+        """Nobody asks: the sums of every step are known."""
+        return 0
+
+    @property
     def padding(self) -> int:
         """Slots of the members' blocks that hold no kept token."""
         return self._held * self.block_size - (self._sum(CONTEXT, 1) - self.tokens)
@@ -94,7 +100,7 @@ class VerifyGroup:
         return self._sums[:, begin : begin + steps]
 
     @property
-    def held(self) -> int:
+    def held_blocks(self) -> int:
         """Blocks that the members hold."""
         return self._held
 

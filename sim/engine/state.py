@@ -7,6 +7,7 @@ from sim.engine.config import EngineConfig
 from sim.engine.decoding import DecodeGroup
 from sim.engine.kv.pool import BlockPool
 from sim.engine.kv.prefix import PrefixBlockPool
+from sim.engine.lockstep import Lockstep
 from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Tick
 
@@ -30,7 +31,7 @@ class EngineState:
         self.now: Tick = 0
         self.pool: BlockPool = self.make_pool()
         self.waiting: WaitingQueue = self.make_queue()
-        self.group = DecodeGroup(config.block_size, window)
+        self.group: Lockstep = DecodeGroup(config.block_size, window)
         self.running: dict[Request, None] = {}
         self.partial: list[Request] = []
         self.draining: list[Request] = []

@@ -40,8 +40,3 @@ def first_difference(what: str, got: list[Line], expected: list[Line]) -> str:
         extra = longer[min(len(got), len(expected))]
         return f"{what}: got {len(got)} lines, expected {len(expected)}; first extra ({side}): {json.dumps(extra)}"
     return ""
-
-
-def unsupported(document: Line) -> str:
-    """Why the product cannot run a scenario yet; empty when it can."""
-    return "speculative decoding is not simulated yet" if document.get("config", {}).get("spec_method") else ""
