@@ -7,6 +7,7 @@ import pytest
 from compare import MAX_STEPS, disagreement
 from engine_run import request_rows, run_fleet
 from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from naive_records import Facts, ObservedRun
 from naive_vllm import NoProgress, simulate
 from oracle_format import Line, first_difference
@@ -17,15 +18,16 @@ from sim.cluster.fleet import Fleet
 WINDOW = 13
 
 
+@pytest.mark.parametrize("speculative", [False, True])
 @pytest.mark.parametrize("start", range(0, 200, 20))
-def test_engine_equals_the_judge_on_seeded_scenarios(start: int) -> None:
+def test_engine_equals_the_judge_on_seeded_scenarios(start: int, speculative: bool) -> None:
     for seed in range(start, start + 20):
-        message = disagreement(from_seed(seed))
+        message = disagreement(from_seed(seed, speculative=speculative))
         assert not message, f"seed {seed}: {message}"
 
 
-@settings(max_examples=120, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-@given(document=scenarios())
+@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(document=st.one_of(scenarios(), scenarios(speculative=True)))
 def test_engine_equals_the_judge_on_drawn_scenarios(document: Line) -> None:
     try:
         message = disagreement(document)
@@ -34,16 +36,16 @@ def test_engine_equals_the_judge_on_drawn_scenarios(document: Line) -> None:
     assert not message, message
 
 
+@pytest.mark.parametrize("speculative", [False, True])
 @pytest.mark.parametrize("jump", [False, True])
 @pytest.mark.parametrize("seed", range(1000, 1040))
-def test_shared_text_as_spans_gives_the_same_hits_as_block_ids(seed: int, jump: bool) -> None:
-    document = from_seed(seed)
+def test_shared_text_as_spans_gives_the_same_hits_as_block_ids(seed: int, jump: bool, speculative: bool) -> None:
+    document = from_seed(seed, speculative=speculative)
     document["config"]["enable_prefix_caching"] = True
     _, requests = simulate(document, MAX_STEPS)
     served = [line for line in requests if "rejected" not in line]
-    assert not (
-        message := first_difference("requests", request_rows(run_fleet(document, jump=jump, spans=True)), served)
-    ), message
+    rows = request_rows(run_fleet(document, jump=jump, spans=True))
+    assert not (message := first_difference("requests", rows, served)), message
 
 
 @pytest.mark.parametrize("jump", [False, True])

@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from naive_scheduler import DEFAULTS
 from oracle_format import Line
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.router import RoundRobin
-from sim.conformance import workload_of
+from sim.conformance import engine_of, workload_of
 from sim.cost.linear import LinearStepTimer
-from sim.engine.config import EngineConfig
 from sim.workload import PrefixSpans
 
 TICK_S = 1e-6
@@ -31,21 +29,20 @@ def run_fleet(
     """Run the engine.
 
     Args:
-        document: an oracle input without speculative decoding.
+        document: an oracle input.
         jump: time by change, or one event a step.
         window: sliding window of the model, tokens.
         spans: give the shared text as the workload generators do, instead of one id a block.
         watch: called once for each step, between steps.
     """
-    config = {key: value for key, value in {**DEFAULTS, **document["config"]}.items() if "spec" not in key}
-    config["scheduling_policy"] = config.pop("policy")
+    engine = engine_of(document["config"])
     timer = LinearStepTimer(**document["latency"])
     timer.window = window
-    workload = workload_of(document["requests"], config["block_size"])
+    workload = workload_of(document["requests"], engine.block_size)
     if spans:
         workload = replace(workload, prefixes=spans_of(document["requests"]))
     on_line = (lambda line: watch(fleet)) if watch else None
-    fleet = Fleet(workload, [EngineConfig(**config)], timer, RoundRobin(), tick_s=TICK_S, jump=jump, on_line=on_line)
+    fleet = Fleet(workload, [engine], timer, RoundRobin(), tick_s=TICK_S, jump=jump, on_line=on_line)
     fleet.run()
     return fleet
 
