@@ -60,6 +60,7 @@ def _swap_in(whole: Path, target: Path, former: Path) -> None:
 
 
 def _write_all(result: Result, folder: Path) -> None:
+    from reports.html.page import write_report
     from reports.plots import write_plots
     from reports.tables import write_tables
     from reports.timeline import write_timeline
@@ -69,6 +70,7 @@ def _write_all(result: Result, folder: Path) -> None:
     write_tables(result, folder)
     write_timeline(result, folder / "timeline.json")
     write_plots(result, folder / "plots")
+    write_report(result, folder / "report.html")
 
 
 def _existing_parent(path: Path) -> Path:

@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from reports.curves import gap_curve, sample_curve
 from reports.series import Series, series_of
 from reports.text import seconds
 from sim.metrics import request_latencies
-from sim.metrics_gaps import WeightedRuns
 from sim.result import Result, arrays_of
 from sim.summary import Latency
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 STYLE: Final = Path(__file__).with_name("servecast.mplstyle")
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#00785A"
@@ -32,7 +29,6 @@ _TITLES: Final = {
     "itl": "Gap between tokens",
     "e2e": "End-to-end latency",
 }
-_POINTS: Final = 1000  # of a curve
 
 
 def write_plots(result: Result, folder: Path) -> None:
@@ -74,7 +70,7 @@ def _latency_cdf(result: Result) -> Figure:
     for axis, (metric, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
         axis.set_title(title)
         latency: Latency = getattr(result.summary, f"{metric}_s")
-        curve = _gap_curve(result) if metric == "itl" else _sample_curve(latencies[f"{metric}_s"])
+        curve = gap_curve(result) if metric == "itl" else sample_curve(latencies[f"{metric}_s"])
         if curve is None or latency.p50 is None or latency.p99 is None or latency.max is None:
             axis.text(0.5, 0.5, "nothing measured", transform=axis.transAxes, ha="center", color=GREY)
             continue
@@ -85,31 +81,6 @@ def _latency_cdf(result: Result) -> Figure:
         _mark_promises(axis, result, metric, factor, end_s)
         axis.set(xlabel=unit, ylabel="%", xlim=(0, end_s * factor), ylim=(0, 102), yticks=range(0, 101, 25))
     return figure
-
-
-def _sample_curve(values_s: Floats) -> tuple[Floats, Floats] | None:
-    values = np.sort(values_s[~np.isnan(values_s)])
-    if not len(values):
-        return None
-    share = np.arange(1, len(values) + 1) / len(values)
-    keep = np.unique(np.linspace(0, len(values) - 1, min(len(values), _POINTS)).round().astype(np.int64))
-    return np.concatenate([values[:1], values[keep]]), np.concatenate([[0.0], share[keep]])
-
-
-def _gap_curve(result: Result) -> tuple[Floats, Floats] | None:
-    runs, itl = arrays_of(result.step_columns), result.summary.itl_s
-    if itl.min is None or itl.p99 is None or itl.max is None:
-        return None
-    gaps = WeightedRuns.of(
-        runs["duration_s"],
-        runs["increment_s"],
-        runs["steps"],
-        runs["gaps"],
-        result.irregular_gaps_s,
-        result.gap_tokens,
-    )
-    edges = np.concatenate([np.linspace(itl.min, itl.p99, _POINTS), np.linspace(itl.p99, itl.max, _POINTS // 4)])
-    return np.concatenate([edges[:1], edges]), np.concatenate([[0.0], gaps.cdf(edges)])
 
 
 def _mark_quantiles(axis: Axes, latency: Latency, factor: float) -> None:

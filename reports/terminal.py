@@ -41,7 +41,7 @@ def print_summary(
     for label, value in _facts(summary, scenario):
         facts.add_row(label, value)
     console.print(facts)
-    warnings = list(_warnings(summary, scenario))
+    warnings = list(warnings_of(summary, scenario))
     if warnings:
         console.print()
     for warning in warnings:
@@ -52,17 +52,22 @@ def print_summary(
 
 def _headline(summary: Summary, scenario: Scenario) -> Text:
     requests = summary.requests
+    done = f"{requests.completed:,} of {count(requests.submitted, 'request')} served in {seconds(summary.duration_s)}"
+    return Text.assemble(
+        (summary.name, "bold"),
+        f"  {service_title(scenario)}\n",
+        f"{done}; simulated in {seconds(summary.simulation.wall_s)}",
+    )
+
+
+def service_title(scenario: Scenario) -> str:
+    """What is served on what."""
     layout = scenario.layout
     gpus = f"{layout.gpus} x {_short(scenario.hardware)}"
     parts = [f"TP{layout.tensor_parallel_size}"]
     if layout.replicas > 1:
         parts.append(count(layout.replicas, "replica"))
-    done = f"{requests.completed:,} of {count(requests.submitted, 'request')} served in {seconds(summary.duration_s)}"
-    return Text.assemble(
-        (summary.name, "bold"),
-        f"  {_short(scenario.model)} on {gpus} ({', '.join(parts)})\n",
-        f"{done}; simulated in {seconds(summary.simulation.wall_s)}",
-    )
+    return f"{_short(scenario.model)} on {gpus} ({', '.join(parts)})"
 
 
 def _latency_table(summary: Summary, wide: bool) -> Table:
@@ -99,8 +104,7 @@ def _facts(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "arrivals", f"{number(summary.load.arrivals_per_s)} requests/s"
     if summary.cost.usd_per_hour is not None:
         yield "cost", _cost(summary)
-    given = scenario.engine.step_time is not None
-    yield "step times", "given by the scenario" if given else _calibration(summary)
+    yield "step times", calibration_line(summary, scenario)
 
 
 def _service(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -138,7 +142,10 @@ def _cost(summary: Summary) -> str:
     return f"{hourly}; a million tokens: {output} output, {total} in all"
 
 
-def _calibration(summary: Summary) -> str:
+def calibration_line(summary: Summary, scenario: Scenario) -> str:
+    """Where the step times come from, and how far they can be trusted."""
+    if scenario.engine.step_time is not None:
+        return "given by the scenario"
     calibration = summary.calibration
     name = _short(calibration.hardware)
     if not calibration.calibrated:
@@ -151,7 +158,7 @@ def _calibration(summary: Summary) -> str:
     )
 
 
-def _warnings(summary: Summary, scenario: Scenario) -> Iterator[str]:
+def warnings_of(summary: Summary, scenario: Scenario) -> Iterator[str]:
     """What a reader must not miss, the most important first."""
     requests, load = summary.requests, summary.load
     yield from summary.notes

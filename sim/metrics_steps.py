@@ -76,7 +76,7 @@ def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Ut
     sequences = int(np.dot(runs["steps"], runs["decode_seqs"] + runs["prefill_seqs"]))
     mfu = mbu = None
     if (work := context.work) is not None:
-        shape = _middle_step(runs)
+        shape = middle_step(runs)
         mfu = float(np.dot(work.flops(shape), runs["steps"])) / busy_s / work.peak_flops_per_s
         mbu = float(np.dot(work.bytes_moved(shape), runs["steps"])) / busy_s / work.peak_bytes_per_s
     return Utilization(
@@ -96,7 +96,7 @@ def _weighted_sum(runs: Arrays, start: NDArray[Any], slope: NDArray[Any]) -> flo
     return float((line + second_power * slope * increment).sum())
 
 
-def _middle_step(runs: Arrays) -> dict[str, Floats]:
+def middle_step(runs: Arrays) -> dict[str, Floats]:
     """The shape of each row's mean step: contexts grow by a token a decode each step."""
     shape = {name: runs[name].astype(np.float64) for name in SHAPE_COLUMNS}
     grown = (runs["steps"] - 1) / 2 * runs["decode_seqs"]

@@ -63,6 +63,8 @@ class RunContext:
         reject_reasons: what the ``reason`` column indexes.
         notes: sentences a reader of the result should know (from the workload, the profile, the engine).
         work: None where there is no cost model.
+        breakdown: seconds by operator of one step, from the counts that `sim.cost.shape.StepShape` names; None where
+            step times have no parts.
         pools: prefill and decode where they are split; the fields above are then those of the decode pool, which holds
             a request for most of its life, but for ``scenario``, which is the whole.
     """
@@ -78,6 +80,7 @@ class RunContext:
     reject_reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     work: StepWork | None = None
+    breakdown: Callable[[Mapping[str, int]], dict[str, float]] | None = None
     pools: tuple[PoolShare, ...] = ()
 
     @property

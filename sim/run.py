@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sim.assemble import Parts, assemble_pools, fleet_of
 from sim.cluster.fleet import Fleet
+from sim.cost.shape import StepShape, StepTimer
 from sim.cost.work import ModelWork
 from sim.engine.log import Line
 from sim.errors import InputError
@@ -83,6 +85,7 @@ def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet,
                 reject_reasons=tuple(recorder.reasons),
                 notes=workload.notes,
                 work=_work(pool, parts),
+                breakdown=_breakdown(pool, parts),
             )
             for name, (pool, parts) in pools.items()
         },
@@ -129,6 +132,14 @@ def _work(scenario: Scenario, parts: Parts) -> StepWork | None:
         peak_flops_per_s=served.hardware.peak_flops(work.dtype) * gpus,
         peak_bytes_per_s=served.hardware.memory_bandwidth_bytes_per_s * gpus,
     )
+
+
+def _breakdown(scenario: Scenario, parts: Parts) -> Callable[[Mapping[str, int]], dict[str, float]] | None:
+    return None if scenario.engine.step_time is not None else partial(_step_parts, parts.timer)
+
+
+def _step_parts(timer: StepTimer, counts: Mapping[str, int]) -> dict[str, float]:
+    return timer.breakdown(StepShape(**counts))
 
 
 def _memory(parts: Parts) -> Memory | None:
