@@ -25,8 +25,7 @@ def print_benchmarks(outcome: Outcome, out: Path, console: Console | None = None
         return
     facts = outcome.metadata["facts"]
     table = _table(f"{outcome.metadata['name']}, torch {facts['torch']}", "family", "dtype")
-    for head in ("rows", "stable", "fastest", "slowest"):
-        table.add_column(head, justify="right")
+    _add_numbers(table, "rows", "stable", "fastest", "slowest")
     groups: dict[tuple[str, str], list[dict[str, float]]] = {}
     for row in outcome.rows:
         groups.setdefault((row["family"], row["dtype"]), []).append(row)
@@ -57,13 +56,12 @@ def print_engine(found: EngineCalibration, console: Console | None = None) -> No
         f" {_time(path.last_token_s)} with the last"
     )
     console.print(f"residual by kind of step: median {residual.median:.1%}, p90 {residual.p90:.1%} of {residual.rows}")
-    table = _table("Runs that were not fitted on: predicted against measured", "load")
-    for head in ("requests", *_ERRORS.values(), "step time", "equal batches"):
-        table.add_column(head, justify="right")
+    table = _table("Runs that were not fitted on: error in % (step: median size)", "load")
+    _add_numbers(table, *_ERRORS.values(), "step", "equal batches")
     for run in found.comparisons:
         errors = [_signed(run.errors.get(name)) for name in _ERRORS]
         batches = f"{run.batches.equal} of {run.batches.steps}"
-        table.add_row(run.load, str(run.requests), *errors, f"{run.step_time_median:.1%}", batches)
+        table.add_row(run.load, *errors, f"{100 * run.step_time_median:.1f}", batches)
     if found.comparisons:
         console.print(table)
 
@@ -73,15 +71,14 @@ def print_end_to_end(found: Sequence[ModelCheck], console: Console | None = None
     from calibration.closed_loop.check import STEP_TARGET, THROUGHPUT_TARGET
 
     console = console or _console()
-    title = f"Targets: median step time {STEP_TARGET:.0%}, throughput {THROUGHPUT_TARGET:.0%}"
-    table = _table(title, "model", "load")
-    for head in ("steps", "step time", "p90", "bias", *_ERRORS.values(), "met"):
-        table.add_column(head, justify="right")
+    title = f"Error in %; targets: step time (median) {STEP_TARGET:.0%}, throughput {THROUGHPUT_TARGET:.0%}"
+    table = _table(title, "load")
+    _add_numbers(table, "step", "p90", *_ERRORS.values(), "met")
     for model in found:
         for load in model.loads:
-            step = (f"{load.step_time_median:.1%}", f"{load.step_time_p90:.1%}", f"{load.step_time_bias:+.1%}")
+            step = (f"{100 * load.step_time_median:.1f}", f"{100 * load.step_time_p90:.1f}")
             errors = [_signed(load.errors.get(name)) for name in _ERRORS]
-            table.add_row(model.model, load.load, str(load.steps), *step, *errors, "yes" if load.met else "NO")
+            table.add_row(f"{model.model} {load.load}", *step, *errors, "yes" if load.met else "NO")
     console.print(table)
     for model in found:
         residuals = ", ".join(f"{family} {median:.1%}" for family, median in sorted(model.kernels.items()))
@@ -112,6 +109,11 @@ def _table(title: str, *heads: str) -> Table:
     return table
 
 
+def _add_numbers(table: Table, *heads: str) -> None:
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+
+
 def _slopes(slopes: Sequence[float]) -> str:
     """The range of the slopes: one number where they agree."""
     low, high = min(slopes), max(slopes)
@@ -119,7 +121,7 @@ def _slopes(slopes: Sequence[float]) -> str:
 
 
 def _signed(error: float | None) -> str:
-    return "-" if error is None else f"{error:+.1%}"
+    return "-" if error is None else f"{100 * error:+.1f}"
 
 
 def _time(seconds: float) -> str:
