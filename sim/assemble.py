@@ -25,6 +25,7 @@ from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
 from sim.scenario import Scenario
 from sim.scenario.pools import pools_of
+from sim.scenario.presets import family
 from sim.workload import Workload
 
 MICROSECOND_S = 1e-6
@@ -85,7 +86,7 @@ def served_by(scenario: Scenario) -> Served:
         hardware=hardware,
         weights=resolve_weight_format(arch, engine.quantization),
         kv=resolve_kv_format(arch, engine.kv_cache_dtype.model_dump()),
-        overheads=load_engine_overheads(engine.preset, hardware),
+        overheads=load_engine_overheads(family(engine.preset), hardware),
         max_model_len=engine.max_model_len or longest,
     )
 
@@ -105,7 +106,7 @@ def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
         max_num_seqs=engine.max_num_seqs,
         max_model_len=served.max_model_len,
         num_gpu_blocks_override=engine.num_gpu_blocks_override,
-        engine=engine.preset,
+        engine=family(engine.preset),
         links=served.hardware.links.kind,
     )
 
@@ -217,7 +218,8 @@ def client_path(overheads: EngineOverheads) -> ClientPath:
 
 def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> EngineConfig:
     engine = scenario.engine
-    if not engine.enable_chunked_prefill and engine.max_num_batched_tokens < served.max_model_len:
+    whole = not engine.enable_chunked_prefill and family(engine.preset) == "vllm"
+    if whole and engine.max_num_batched_tokens < served.max_model_len:
         raise InputError(
             "engine.max_num_batched_tokens",
             f"{engine.max_num_batched_tokens} is less than max_model_len {served.max_model_len}, "
@@ -237,4 +239,7 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> E
         watermark=engine.watermark,
         scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
         async_scheduling=engine.async_scheduling,
+        preset=engine.preset,
+        max_new_tokens=engine.max_new_tokens,
+        knobs=engine.policy_knobs,
     )

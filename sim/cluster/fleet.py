@@ -15,11 +15,11 @@ from sim.cluster.router import Router
 from sim.cost.shape import StepTimer
 from sim.engine.config import EngineConfig
 from sim.engine.log import Line, StepLog
+from sim.engine.policies import scheduler_for
 from sim.engine.recorder import REJECTED, Recorder
 from sim.engine.replica import Replica
 from sim.engine.request import Request, Tick
 from sim.engine.stall import SimulationStalledError
-from sim.engine.vllm import VllmScheduler
 from sim.workload import Workload
 
 __all__ = ["ClientPath", "Fleet"]
@@ -79,7 +79,7 @@ class Fleet:
         self.replicas = [replica for pool in self._pools for replica in pool.replicas]
 
     def _replica(self, plan: PoolPlan, index: int, config: EngineConfig) -> Replica:
-        scheduler = VllmScheduler(config, plan.timer.window)
+        scheduler = scheduler_for(config, plan.timer.window, self._tick_s)
         return Replica(
             self.env,
             scheduler,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, ModelWrapValidatorHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from sim.errors import InputError, nearest
-from sim.scenario.presets import PLANNED, PRESETS
-from sim.schema import StrictModel
+from sim.errors import InputError
+from sim.scenario.knobs import Name, PolicyKnobs, Section, engine_document, owned_knobs
+from sim.scenario.presets import family
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-class Section(StrictModel):
-    """A part of the scenario. Numbers are numbers: ``"8"`` and ``true`` are not taken for one."""
-
-    model_config = ConfigDict(strict=True)
+__all__ = ["EngineSpec", "KvCacheDtype", "KvOffload", "Name", "Section", "Speculative", "StepTime"]
 
 
 class KvCacheDtype(Section):
@@ -64,7 +65,7 @@ class KvOffload(Section):
     bandwidth_gb_per_s: float = Field(gt=0)
 
 
-class EngineSpec(Section):
+class EngineSpec(PolicyKnobs):
     """Knobs of one engine. Defaults come from ``preset``; a key given in the document wins over it."""
 
     preset: Name = "vllm"
@@ -94,27 +95,35 @@ class EngineSpec(Section):
     def _from_preset(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, dict):
             return handler(data)
-        spec = handler({**_defaults(data.get("preset", "vllm")), **data})
-        spec.model_fields_set.intersection_update(data)
+        defaults, given = engine_document(data)
+        spec = handler({**defaults, **given})
+        spec.model_fields_set.intersection_update(given)
         return spec
 
+    @model_serializer(mode="wrap")
+    def _without_foreign_knobs(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        knobs = {key: document.pop(key) for key in PolicyKnobs.model_fields if key in document}
+        return document | {key: knobs[key] for key in owned_knobs(self.preset) if key in knobs}
+
+    @property
+    def policy_knobs(self) -> dict[str, Any]:
+        """The knobs that only the preset's policy has."""
+        return {key: getattr(self, key) for key in owned_knobs(self.preset) if key != "max_new_tokens"}
+
     @model_validator(mode="after")
-    def _whole_prompt_fits_a_step(self) -> Self:
-        length = self.max_model_len
-        if not self.enable_chunked_prefill and length is not None and self.max_num_batched_tokens < length:
+    def _steps_hold_prompts(self) -> Self:
+        length, tokens = self.max_model_len, self.max_num_batched_tokens
+        if family(self.preset) == "vllm" and not self.enable_chunked_prefill and length is not None and tokens < length:
             raise InputError(
                 "max_num_batched_tokens",
-                f"{self.max_num_batched_tokens} is less than max_model_len {length}, but chunked prefill is off",
+                f"{tokens} is less than max_model_len {length}, but chunked prefill is off",
                 f"set it to at least {length}, or turn enable_chunked_prefill on",
             )
+        if family(self.preset) == "sglang" and tokens % self.block_size:
+            raise InputError(
+                "max_num_batched_tokens",
+                f"{tokens} is not a multiple of the page size {self.block_size}",
+                "SGLang cuts chunks at pages: choose a multiple of block_size",
+            )
         return self
-
-
-def _defaults(preset: Any) -> dict[str, Any]:
-    if not isinstance(preset, str):
-        return dict(PRESETS["vllm"])  # the field's own check says what is wrong
-    if preset in PRESETS:
-        return dict(PRESETS[preset])
-    if preset in PLANNED:
-        raise InputError("preset", f"'{preset}' is not supported yet", f"supported: {', '.join(sorted(PRESETS))}")
-    raise InputError("preset", f"unknown engine preset '{preset}'", nearest(preset, [*PRESETS]))

@@ -23,6 +23,7 @@ from sim.records import Columns
 from sim.workload import Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
+from preset_configs import OTHERS, random_preset_config
 from random_scenarios import from_seed
 
 Arrays = dict[str, NDArray[Any]]
@@ -66,17 +67,22 @@ def without_ties(workload: Workload, seed: int) -> Workload:
     return replace(workload, arrival_s=arrival_s, think_s=workload.think_s + jitter)
 
 
-def run(document: dict[str, Any], seed: int, *, jump: bool) -> Fleet | None:
-    """The run of a scenario; None where requests of equal rank preempt each other for ever (vLLM too)."""
+def vllm_config(document: dict[str, Any]) -> EngineConfig:
     config = {**CONFIG_DEFAULTS, **document["config"]}
     config.pop("spec_method")
     config.pop("num_speculative_tokens")
     config["scheduling_policy"] = config.pop("policy")
+    return EngineConfig(**config)
+
+
+def run(document: dict[str, Any], seed: int, *, jump: bool, preset: str = "vllm") -> Fleet | None:
+    """The run of a scenario; None where requests of equal rank preempt each other for ever (vLLM too)."""
     rng = Random(seed)
     timer = KinkedTimer(rng)
+    config = vllm_config(document) if preset == "vllm" else random_preset_config(preset, rng, document)
     fleet = Fleet(
-        without_ties(workload_of(document["requests"], config["block_size"]), seed),
-        [EngineConfig(**config)] * rng.choice([1, 1, 3]),
+        without_ties(workload_of(document["requests"], config.block_size), seed),
+        [config] * rng.choice([1, 1, 3]),
         timer,
         rng.choice([RoundRobin, LeastLoaded])(),
         path=rng.choice([ClientPath(), ClientPath(0.007, 0.001, 0.002)]),
@@ -121,6 +127,19 @@ def assert_equal(got: Arrays, expected: Arrays) -> None:
             np.testing.assert_array_equal(got[name], values, err_msg=name)
 
 
+def assert_same_records(jumped: Fleet, stepped: Fleet) -> None:
+    assert_equal(arrays(jumped.recorder.requests.sorted_by("id")), arrays(stepped.recorder.requests.sorted_by("id")))
+    assert_equal(expanded(jumped.recorder.steps), expanded(stepped.recorder.steps))
+    np.testing.assert_allclose(irregular_gaps(jumped), irregular_gaps(stepped), rtol=1e-9)
+    assert jumped.engine_steps == stepped.engine_steps
+    assert jumped.events <= stepped.events
+
+
+def irregular_gaps(fleet: Fleet) -> NDArray[np.float64]:
+    recorder = fleet.recorder
+    return np.sort(np.repeat(np.asarray(recorder.gaps_s), np.asarray(recorder.gap_tokens)))
+
+
 @pytest.mark.parametrize("seed", range(400))
 def test_jumps_change_no_record(seed: int) -> None:
     document = from_seed(100_000 + seed)
@@ -128,11 +147,17 @@ def test_jumps_change_no_record(seed: int) -> None:
     if jumped is None or stepped is None:
         assert jumped is stepped
         return
-    assert_equal(arrays(jumped.recorder.requests.sorted_by("id")), arrays(stepped.recorder.requests.sorted_by("id")))
-    assert_equal(expanded(jumped.recorder.steps), expanded(stepped.recorder.steps))
-    np.testing.assert_allclose(sorted(jumped.recorder.gaps_s), sorted(stepped.recorder.gaps_s), rtol=1e-9)
-    assert jumped.engine_steps == stepped.engine_steps
-    assert jumped.events <= stepped.events
+    assert_same_records(jumped, stepped)
+
+
+@pytest.mark.parametrize("preset", OTHERS)
+@pytest.mark.parametrize("seed", range(120))
+def test_jumps_change_no_record_of_any_engine(seed: int, preset: str) -> None:
+    document = from_seed(400_000 + seed)
+    jumped, stepped = (run(document, seed, jump=jump, preset=preset) for jump in (True, False))
+    assert jumped is not None
+    assert stepped is not None
+    assert_same_records(jumped, stepped)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -8,7 +8,7 @@ import pytest
 
 from sim import InputError, Scenario
 from sim.scenario.document import dump_yaml, parse_yaml
-from sim.scenario.presets import PLANNED, PRESETS
+from sim.scenario.presets import PRESETS
 from sim.scenario.support import require_supported
 
 
@@ -192,12 +192,6 @@ def test_a_preset_fills_what_was_not_given() -> None:
     assert scenario.engine.block_size == 32
     assert scenario.engine.max_num_seqs == PRESETS["vllm"]["max_num_seqs"]
     assert scenario.engine.model_fields_set == {"preset", "block_size"}
-
-
-@pytest.mark.parametrize("preset", PLANNED)
-def test_presets_that_do_not_exist_yet_are_refused(preset: str) -> None:
-    with pytest.raises(InputError, match=r"not supported yet\n.*vllm"):
-        Scenario.from_dict(document(engine={"preset": preset}))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""The scheduling policies of serving engines, and which preset is played by which class."""
+
+from __future__ import annotations
+
+from sim.engine.config import EngineConfig
+from sim.engine.policies.orca import OrcaScheduler
+from sim.engine.policies.sglang import SglangScheduler
+from sim.engine.policies.static import StaticScheduler
+from sim.engine.policies.tensorrt_llm import TensorRtLlmScheduler
+from sim.engine.policies.tgi import TgiScheduler
+from sim.engine.scheduler import Scheduler
+from sim.engine.speculative import SpeculativeScheduler
+from sim.engine.vllm import VllmScheduler
+from sim.errors import InputError, nearest
+
+POLICIES: dict[str, type[Scheduler]] = {
+    "vllm": VllmScheduler,
+    "sglang": SglangScheduler,
+    "tensorrt-llm": TensorRtLlmScheduler,
+    "tgi": TgiScheduler,
+    "orca": OrcaScheduler,
+    "static": StaticScheduler,
+}
+
+
+def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0) -> Scheduler:
+    """The scheduler of ``config.preset``. Raises `InputError` for a preset that nobody plays."""
+    if config.speculation is not None:
+        return SpeculativeScheduler(config, window, tick_s)  # vLLM's rules; the scenario refuses other presets
+    policy = POLICIES.get(config.preset)
+    if policy is None:
+        raise InputError("engine.preset", f"no policy plays '{config.preset}'", nearest(config.preset, [*POLICIES]))
+    return policy(config, window, tick_s)
