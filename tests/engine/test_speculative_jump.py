@@ -1,0 +1,188 @@
+"""With drafts too, time by change gives the records of one event a step, with any step time and any acceptance."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sim.cluster.fleet import ClientPath, Fleet
+from sim.cluster.router import LeastLoaded, RoundRobin
+from sim.conformance import engine_of, workload_of
+from sim.cost.shape import AffineRun, StepShape
+from sim.engine.config import EngineConfig
+from sim.engine.replica import SimulationStalledError
+from sim.engine.speculative_acceptance import BetaSurvival, DrawnAcceptance, Survival, SurvivalByPosition
+from sim.records import Columns
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
+from random_scenarios import from_seed
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class UnevenTimer:
+    """Seconds that depend on every aggregate, with a floor (host time) that growing contexts cross."""
+
+    def __init__(self, rng: Random) -> None:
+        self.window: int | None = rng.choice([None, 3, 17, 40])
+        self.base, self.floor = rng.uniform(1e-3, 5e-3), rng.choice([0.0, rng.uniform(1e-3, 2e-2)])
+        self.per_token, self.per_draft = rng.uniform(1e-5, 1e-4), rng.uniform(1e-6, 1e-4)
+        self.per_context, self.per_windowed = rng.uniform(0, 3e-5), rng.uniform(0, 3e-5)
+
+    def step(self, s: StepShape) -> float:
+        if not s.tokens:
+            return 0.0
+        own = s.tokens * self.per_token + s.draft_tokens * self.per_draft + s.sampled_seqs * 1e-5
+        pairs = (s.prefill_pairs + 3 * s.prefill_pairs_windowed + s.prefill_context_windowed) * 1e-7
+        attended = s.decode_context * self.per_context + s.decode_context_windowed * self.per_windowed
+        return max(self.floor, self.base + own + pairs + attended)
+
+    def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
+        raise NotImplementedError("verify steps do not lie on a line")
+
+    def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
+        rest = self.base + shape.tokens * self.per_token + shape.draft_tokens * self.per_draft
+        rest += shape.sampled_seqs * 1e-5
+        return np.maximum(self.floor, rest + context * self.per_context + windowed * self.per_windowed)
+
+    def breakdown(self, shape: StepShape) -> dict[str, float]:
+        return {"all": self.step(shape)}
+
+
+def acceptance(rng: Random, drafts: int, seed: int) -> DrawnAcceptance:
+    rate = rng.uniform(0.05, 0.95)
+    models: list[Survival] = [
+        SurvivalByPosition.constant(rate, drafts),
+        SurvivalByPosition.by_position([rate ** (1 + i / 3) for i in range(drafts)]),
+        SurvivalByPosition.measured([rng.randint(0, drafts) for _ in range(30)], drafts),
+        BetaSurvival(rate, 4.0, drafts),
+    ]
+    return DrawnAcceptance(seed, rng.choice(models))
+
+
+def drafting(document: dict[str, Any], rng: Random, seed: int) -> EngineConfig:
+    """The engine of a random scenario with a random acceptance, and drafts switched off now and then."""
+    config = engine_of(document["config"])
+    assert config.speculation is not None
+    drafts = config.speculation.num_speculative_tokens
+    speculation = replace(
+        config.speculation,
+        acceptance=acceptance(rng, drafts, seed),
+        disable_by_batch_size=rng.choice([None, None, 2, 3, 5]),
+    )
+    return replace(config, speculation=speculation)
+
+
+def run(seed: int, *, jump: bool) -> Fleet | None:
+    """The run of a scenario; None where requests of equal rank preempt each other for ever."""
+    rng = Random(seed)
+    document = from_seed(500_000 + seed, speculative=True)
+    workload = workload_of(document["requests"], document["config"]["block_size"])
+    jitter = np.random.default_rng(seed).uniform(1e-6, 1e-4, len(workload))  # at a tie the last bit would decide
+    assert workload.think_s is not None
+    workload = replace(workload, arrival_s=workload.arrival_s + jitter, think_s=workload.think_s + jitter)
+    fleet = Fleet(
+        workload,
+        [drafting(document, rng, seed)] * rng.choice([1, 1, 3]),
+        UnevenTimer(rng),
+        rng.choice([RoundRobin, LeastLoaded])(),
+        path=rng.choice([ClientPath(), ClientPath(0.007, 0.001, 0.002)]),
+        jump=jump,
+    )
+    try:
+        fleet.run()
+    except SimulationStalledError:
+        return None
+    return fleet
+
+
+def arrays(table: Columns) -> Arrays:
+    return {name: np.asarray(table.column(name)) for name in table.names}
+
+
+def by_step(table: Columns) -> Arrays:
+    rows = arrays(table)
+    assert (rows["steps"] == 1).all()
+    order = np.lexsort((rows["step"], rows["replica"]))
+    return {name: values[order] for name, values in rows.items()}
+
+
+def assert_equal(got: Arrays, expected: Arrays) -> None:
+    for name, values in expected.items():
+        if name.endswith("_s"):
+            np.testing.assert_allclose(got[name], values, rtol=1e-9, atol=1e-12, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("start", range(0, 300, 10))
+def test_jumps_change_no_record(start: int) -> None:
+    wakes = {True: 0, False: 0}
+    for seed in range(start, start + 10):
+        jumped, stepped = run(seed, jump=True), run(seed, jump=False)
+        if jumped is None or stepped is None:
+            assert jumped is stepped
+            continue
+        assert_equal(
+            arrays(jumped.recorder.requests.sorted_by("id")), arrays(stepped.recorder.requests.sorted_by("id"))
+        )
+        assert_equal(by_step(jumped.recorder.steps), by_step(stepped.recorder.steps))
+        np.testing.assert_allclose(sorted(jumped.recorder.gaps_s), sorted(stepped.recorder.gaps_s), rtol=1e-9)
+        wakes[True] += jumped.events
+        wakes[False] += stepped.events
+    assert wakes[True] <= wakes[False]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_output_token_is_counted_once(seed: int) -> None:
+    fleet = run(seed, jump=True)
+    assert fleet is not None
+    requests, steps = arrays(fleet.recorder.requests), arrays(fleet.recorder.steps)
+    given = (steps["sampled_seqs"] + steps["accepted_tokens"]).sum()
+    assert given == requests["output_tokens"][requests["status"] == 0].sum()
+    assert (steps["accepted_tokens"] <= steps["draft_tokens"]).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gaps_between_steps_that_gave_tokens_add_up_to_the_decode_time(seed: int) -> None:
+    fleet = run(seed, jump=True)
+    assert fleet is not None
+    requests, steps = arrays(fleet.recorder.requests), arrays(fleet.recorder.steps)
+    done = requests["status"] == 0
+    recorder = fleet.recorder
+    delays = (recorder._last_delay_s - recorder._first_delay_s) * done.sum()
+    spans = (requests["finish_s"] - requests["first_token_s"])[done].sum() - delays
+    single = np.dot(recorder.gaps_s, recorder.gap_tokens) if len(recorder.gaps_s) else 0.0
+    assert (steps["gaps"] * steps["duration_s"]).sum() + single == pytest.approx(spans, rel=1e-9, abs=1e-9)
+    chunks = (steps["sampled_seqs"].sum() - done.sum()) if len(steps["gaps"]) else 0
+    assert steps["gaps"].sum() + sum(recorder.gap_tokens) == chunks
+
+
+def test_more_drafts_that_are_accepted_take_fewer_steps() -> None:
+    steps = [sum(len(f.recorder.steps) for f in [_one(rate)]) for rate in (0.0, 0.5, 1.0)]
+    assert steps[0] == 200  # nothing accepted: a step a token
+    assert steps[2] == 1 + math.ceil(199 / 5)
+    assert steps[2] < steps[1] < steps[0]
+
+
+def _one(rate: float) -> Fleet:
+    """One request of 200 tokens with 4 drafts a step."""
+    document: dict[str, Any] = {
+        "config": {"spec_method": "ngram", "num_speculative_tokens": 4},
+        "requests": [{"prompt_len": 10, "output_len": 200, "arrival_us": 0}],
+    }
+    config = engine_of(document["config"])
+    assert config.speculation is not None
+    drawn = DrawnAcceptance(0, SurvivalByPosition.constant(rate, 4))
+    config = replace(config, speculation=replace(config.speculation, acceptance=drawn))
+    fleet = Fleet(workload_of(document["requests"], 16), [config], UnevenTimer(Random(1)), RoundRobin())
+    fleet.run()
+    return fleet
