@@ -34,23 +34,25 @@ _TITLES: Final = {
 def write_plots(result: Result, folder: Path) -> None:
     """Write ``latency_cdf.png``, ``over_time.png`` and ``latency_by_arrival.png`` (those that have data)."""
     folder.mkdir()
-    with _style():
+    with house_style():
         if result.summary.e2e_s.mean is not None:
-            _save(_latency_cdf(result), folder / "latency_cdf.png")
-            _save(_latency_by_arrival(result), folder / "latency_by_arrival.png")
+            save_figure(_latency_cdf(result), folder / "latency_cdf.png")
+            save_figure(_latency_by_arrival(result), folder / "latency_by_arrival.png")
         if (series := series_of(result)) is not None:
-            _save(_over_time(result, series), folder / "over_time.png")
+            save_figure(_over_time(result, series), folder / "over_time.png")
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def house_style() -> Iterator[None]:
+    """Fonts, colours and lines of all figures of servecast."""
     import matplotlib
 
     with matplotlib.rc_context(fname=STYLE):
         yield
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, inches; no window system is asked."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -59,12 +61,17 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, metadata={"Software": None})  # no version and no date: the same run, the same bytes
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure; no version and no date, so that the same run gives the same bytes."""
+    import matplotlib
+
+    stamp = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}[path.suffix.lower()]
+    with matplotlib.rc_context({"svg.hashsalt": "servecast"}):
+        figure.savefig(path, metadata={stamp: None})
 
 
 def _latency_cdf(result: Result) -> Figure:
-    figure = _figure(9, 6)
+    figure = new_figure(9, 6)
     figure.suptitle(f"{result.summary.name}: share of requests (of gaps) within a time", fontsize=11)
     latencies = request_latencies(arrays_of(result.request_columns))
     for axis, (metric, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
@@ -111,7 +118,7 @@ def _mark_promises(axis: Axes, result: Result, metric: str, factor: float, end_s
 
 
 def _over_time(result: Result, series: Series) -> Figure:
-    figure = _figure(9, 8)
+    figure = new_figure(9, 8)
     figure.suptitle(f"{result.summary.name}: the run over time", fontsize=11)
     requests, cache, output, prompt = figure.subplots(4, 1, sharex=True)
     time_s = series.middle_s
@@ -150,7 +157,7 @@ def _last_arrival_s(result: Result) -> float:
 def _latency_by_arrival(result: Result) -> Figure:
     rows = arrays_of(result.request_columns)
     latencies = request_latencies(rows)
-    figure = _figure(9, 5)
+    figure = new_figure(9, 5)
     figure.suptitle(f"{result.summary.name}: latency of each request by its arrival", fontsize=11)
     axes = figure.subplots(2, 1, sharex=True)
     since_s = rows["arrival_s"] - rows["arrival_s"][rows["arrival_s"] >= 0].min()
