@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from calibration.commands import app as calibrate_commands
+from reports.commands import mount
 from sim.errors import InputError
 
 EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 70, 130, 141
@@ -240,6 +241,7 @@ def show(
 
 
 app.add_typer(calibrate_commands, name="calibrate")
+mount(app)
 
 
 def main() -> None:
