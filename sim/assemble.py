@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from hardware_profiles import HardwareProfile, load_hardware
 from hardware_profiles.loader import load_engine_overheads
 from hardware_profiles.overheads import EngineOverheads
-from sim.cluster.fleet import ClientPath, Fleet
-from sim.cluster.handover import Handoff
-from sim.cluster.pool import PoolPlan
-from sim.cluster.routing import router_of
+from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
 from sim.engine.config import EngineConfig
 from sim.errors import InputError
@@ -24,9 +20,7 @@ from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
 from sim.scenario import Scenario
-from sim.scenario.pools import pools_of
 from sim.scenario.presets import family
-from sim.workload import Workload
 
 MICROSECOND_S = 1e-6
 
@@ -131,67 +125,6 @@ def kv_bytes_per_token(served: Served, layout: Layout) -> int:
     """Cache of one token over all GPUs that hold a part of it: those of one data-parallel rank."""
     caches = layer_caches(served.arch, served.arch.layers, served.kv, layout.tensor_parallel_size)
     return layout.tensor_parallel_size * ceil(sum(cache.layers * cache.bytes_per_token for cache in caches))
-
-
-def assemble_pools(scenario: Scenario) -> dict[str, tuple[Scenario, Parts]]:
-    """{pool: (the scenario of that pool alone, its parts)}, in the order in which their replicas are numbered.
-
-    Raises:
-        InputError: what one of the pools cannot serve, its key named.
-    """
-    pools = pools_of(scenario)
-    if len(pools) == 1:
-        return {name: (pool, assemble(pool)) for name, pool in pools.items()}
-    found = {}
-    for name, pool in pools.items():
-        try:
-            found[name] = (pool, assemble(pool))
-        except InputError as error:
-            field = f"cluster.disaggregation.{name}.{error.field}"
-            raise InputError(field, error.problem, error.remedy) from None
-    return found
-
-
-def fleet_of(scenario: Scenario, pools: dict[str, tuple[Scenario, Parts]], workload: Workload, **options: Any) -> Fleet:
-    """The fleet of a scenario, its pools assembled; ``options`` are those of `Fleet` that say how to run."""
-    plans = [
-        PoolPlan(
-            [parts.engine] * pool.layout.replicas,
-            parts.timer,
-            router_of(pool.cluster, scenario.seed),
-            pool.cluster.router_staleness_s,
-            name,
-        )
-        for name, (pool, parts) in pools.items()
-    ]
-    first, *others = plans
-    parts = next(iter(pools.values()))[1]
-    handoff = handoff_of(scenario, pools["decode"][1], others[0]) if others else None
-    return Fleet(
-        workload,
-        first.configs,
-        first.timer,
-        first.router,
-        report_interval_s=first.report_interval_s,
-        handoff=handoff,
-        tick_s=parts.tick_s,
-        path=parts.path,
-        **options,
-    )
-
-
-def handoff_of(scenario: Scenario, decode: Parts, plan: PoolPlan) -> Handoff:
-    """How caches pass from the prefill pool to the decode pool."""
-    split = scenario.cluster.disaggregation
-    assert split is not None
-    return Handoff(
-        plan,
-        decode.kv_bytes_per_token,
-        split.transfer_gb_per_s * 1e9,
-        latency_s=split.transfer_latency_s,
-        layers=decode.served.arch.num_layers,
-        layerwise=split.overlap == "layerwise",
-    )
 
 
 def cost_model(scenario: Scenario, served: Served) -> CostModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -138,12 +139,14 @@ def _requests(rows: Arrays, reasons: tuple[str, ...]) -> Requests:
         completed=count[STATUS.index("completed")],
         rejected=count[STATUS.index("rejected")],
         unfinished=count[STATUS.index("unfinished")],
+        lost=count[STATUS.index("lost")],
+        retries=int((rows["attempts"] - 1).sum()),
         preemptions=int(rows["preemptions"].sum()),
         reject_reasons={reason: n for reason, n in zip(reasons, by_reason, strict=True) if n},
     )
 
 
-def _throughput(rows: Arrays, done: NDArray[np.bool_], duration_s: float, gpus: int) -> Throughput:
+def _throughput(rows: Arrays, done: NDArray[np.bool_], duration_s: float, gpus: float) -> Throughput:
     if duration_s <= 0:
         return Throughput()
     input_tokens, output_tokens = int(rows["prompt_tokens"][done].sum()), int(rows["output_tokens"][done].sum())
@@ -175,10 +178,10 @@ def _slo(
 
 
 def _cost(context: RunContext, throughput: Throughput) -> Cost:
-    gpus = context.gpus
+    gpus = math.ceil(context.gpus)
     if context.usd_per_gpu_hour is None:
         return Cost(gpus=gpus)
-    usd_per_hour = gpus * context.usd_per_gpu_hour
+    usd_per_hour = context.gpus * context.usd_per_gpu_hour
 
     def per_million(tokens_per_s: float | None) -> float | None:
         return usd_per_hour / 3600 / tokens_per_s * 1e6 if tokens_per_s else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ def pool_uses(rows: Arrays, runs: Arrays, context: RunContext, duration_s: float
         own = runs_of(pool, runs)
         kv = kv_of(rows, own, pool.context)
         found[pool.name] = PoolUse(
-            gpus=pool.context.gpus,
+            gpus=math.ceil(pool.context.gpus),
             replicas=pool.context.scenario.layout.replicas,
             kv=kv if pool is context.pools[0] else kv.model_copy(update={"prefix_hit_rate": None}),
             memory=pool.context.memory or Memory(),

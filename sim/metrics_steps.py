@@ -80,7 +80,7 @@ def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Ut
         mfu = float(np.dot(work.flops(shape), runs["steps"])) / busy_s / work.peak_flops_per_s
         mbu = float(np.dot(work.bytes_moved(shape), runs["steps"])) / busy_s / work.peak_bytes_per_s
     return Utilization(
-        busy_fraction=busy_s / duration_s / context.engines,
+        busy_fraction=busy_s / duration_s / context.mean_engines,
         mfu=mfu,
         mbu=mbu,
         mean_batch_size=sequences / steps,

@@ -27,8 +27,10 @@ REQUEST_COLUMNS: Final = (
     ("reason", "b"),  # index into the run's list of reject reasons, -1 for none
     ("priority", "q"),
     ("session_id", "q"),  # -1 for none
+    ("prefill_replica", "i"),  # where the prompt was computed if elsewhere than on `replica`, -1 for none
+    ("attempts", "i"),  # times it was sent to an engine: more than one where replicas fail
 )
-STATUS: Final = ("completed", "rejected", "unfinished")
+STATUS: Final = ("completed", "rejected", "unfinished", "lost")
 BUFFERED_ROWS: Final = 4096
 
 # A row stands for `steps` consecutive steps with the same members; step i of the row takes

@@ -65,6 +65,8 @@ class RunContext:
         work: None where there is no cost model.
         breakdown: seconds by operator of one step, from the counts that `sim.cost.shape.StepShape` names; None where
             step times have no parts.
+        places: numbers that replicas take, those that events add included; None: as many as the layout has.
+        mean_replicas: replicas that were paid for, on average over the run; None: those of the layout.
         pools: prefill and decode where they are split; the fields above are then those of the decode pool, which holds
             a request for most of its life, but for ``scenario``, which is the whole.
     """
@@ -81,17 +83,33 @@ class RunContext:
     notes: tuple[str, ...] = field(default=())
     work: StepWork | None = None
     breakdown: Callable[[Mapping[str, int]], dict[str, float]] | None = None
+    places: int | None = None
+    mean_replicas: float | None = None
     pools: tuple[PoolShare, ...] = ()
 
     @property
-    def gpus(self) -> int:
-        """GPUs of the whole fleet."""
-        return sum(pool.context.gpus for pool in self.pools) or self.scenario.layout.gpus
+    def gpus(self) -> float:
+        """GPUs of the whole fleet, on average over the run."""
+        if self.pools:
+            return sum(pool.context.gpus for pool in self.pools)
+        layout = self.scenario.layout
+        return layout.gpus if self.mean_replicas is None else self.mean_replicas * layout.gpus_per_replica
 
     @property
     def engines(self) -> int:
-        """Schedulers of the whole fleet: the values that the ``replica`` columns take."""
-        return sum(pool.context.engines for pool in self.pools) or self.scenario.layout.engines
+        """Schedulers that there ever were: the values that the ``replica`` columns take."""
+        if self.pools:
+            return sum(pool.context.engines for pool in self.pools)
+        layout = self.scenario.layout
+        return (self.places or layout.replicas) * layout.data_parallel_size
+
+    @property
+    def mean_engines(self) -> float:
+        """Schedulers, on average over the run."""
+        if self.pools:
+            return sum(pool.context.mean_engines for pool in self.pools)
+        layout = self.scenario.layout
+        return layout.engines if self.mean_replicas is None else self.mean_replicas * layout.data_parallel_size
 
     @property
     def usable_blocks(self) -> int:

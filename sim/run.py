@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.assemble import Parts, assemble_pools, fleet_of
+from sim.assemble import Parts
 from sim.cluster.fleet import Fleet
 from sim.cost.shape import StepShape, StepTimer
 from sim.cost.work import ModelWork
+from sim.deploy import Pools, assemble_pools, fleet_of
 from sim.engine.log import Line
 from sim.errors import InputError
 from sim.metrics import summarize
@@ -26,8 +27,6 @@ from sim.scenario.support import require_supported
 from sim.summary import Calibration, Memory, Simulation
 from sim.workload import Workload
 from workloads import build_workload
-
-Pools = dict[str, tuple[Scenario, Parts]]
 
 
 def simulate(
@@ -86,8 +85,10 @@ def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet,
                 notes=workload.notes,
                 work=_work(pool, parts),
                 breakdown=_breakdown(pool, parts),
+                places=fleet.places(number),
+                mean_replicas=_mean_replicas(fleet, number) if scenario.cluster.events else None,
             )
-            for name, (pool, parts) in pools.items()
+            for number, (name, (pool, parts)) in enumerate(pools.items())
         },
     )
     summary = summarize(context, requests, recorder.steps, gaps_s, gap_tokens)
@@ -119,6 +120,18 @@ def _whole(scenario: Scenario, contexts: dict[str, RunContext]) -> RunContext:
             notes=tuple(dict.fromkeys(note for one in calibrations for note in one.notes)),
         ),
     )
+
+
+def _mean_replicas(fleet: Fleet, pool: int) -> float | None:
+    """Replicas of a pool that were there, on average from the first arrival to the last finish."""
+    requests = fleet.recorder.requests
+    arrival_s, finish_s = (np.asarray(requests.column(name)) for name in ("arrival_s", "finish_s"))
+    begin, end = float(arrival_s.min(initial=np.inf)), float(finish_s.max(initial=-1.0))
+    if end <= begin:
+        return None
+    tick_s = fleet.recorder.tick_s
+    spans = [(since * tick_s, end if to is None else to * tick_s) for since, to in fleet.lifecycle.presence(pool)]
+    return sum(max(0.0, min(to, end) - max(since, begin)) for since, to in spans) / (end - begin)
 
 
 def _work(scenario: Scenario, parts: Parts) -> StepWork | None:

@@ -26,12 +26,18 @@ class Latency(StrictModel):
 
 
 class Requests(StrictModel):
-    """How many requests ended how."""
+    """How many requests ended how.
+
+    ``unfinished``: nobody was left to serve them. ``lost``: their replica failed once too often. ``retries``: how often
+    one was sent again because its replica failed.
+    """
 
     submitted: int
     completed: int
     rejected: int
     unfinished: int
+    lost: int = 0
+    retries: int = 0
     preemptions: int
     reject_reasons: dict[str, int] = Field(default_factory=dict)
 
@@ -102,7 +108,10 @@ class Slo(StrictModel):
 
 
 class Cost(StrictModel):
-    """Price of the GPUs, and of a million tokens at the measured throughput."""
+    """Price of the GPUs, and of a million tokens at the measured throughput.
+
+    Where replicas come and go, ``gpus`` is their mean over the run, rounded up, and the price is that of the mean.
+    """
 
     gpus: int
     usd_per_hour: float | None = None

@@ -8,15 +8,16 @@ from typing import Any
 
 import simpy
 
-from sim.cluster.arrivals import Arrival, ClientPath, followers_of, request_of, timed_arrivals, to_ticks
+from sim.cluster.arrivals import Arrival, ClientPath, after, followers_of, request_of, timed_arrivals, to_ticks
 from sim.cluster.handover import Handoff, Handover
+from sim.cluster.lifecycle import Change, Lifecycle
 from sim.cluster.pool import Pool, PoolPlan
 from sim.cluster.router import Router
 from sim.cost.shape import StepTimer
 from sim.engine.config import EngineConfig
 from sim.engine.log import Line, StepLog
 from sim.engine.policies import scheduler_for
-from sim.engine.recorder import REJECTED, Recorder
+from sim.engine.recorder import LOST, REJECTED, UNFINISHED, Recorder
 from sim.engine.replica import Replica
 from sim.engine.request import Request, Tick
 from sim.engine.stall import SimulationStalledError
@@ -35,6 +36,10 @@ class Fleet:
         router: where each arrival goes.
         report_interval_s: how often replicas report their loads to a router that does not know the truth; 0: never.
         handoff: the replicas above only prefill; where and how requests decode. None: no split.
+        present: how many of the replicas are there from the beginning; None: all.
+        changes: replicas that start, stop, fail and recover.
+        max_retries: how often a request whose replica failed is sent again.
+        retry_delay_s: from a failure to the next try.
         jump: time by change (default) or one event a step.
         on_line: called with each step-log line; None = no step log.
         progress: called now and then with the finished share of requests, 0 to 1.
@@ -50,6 +55,10 @@ class Fleet:
         *,
         report_interval_s: float = 0.0,
         handoff: Handoff | None = None,
+        present: int | None = None,
+        changes: Sequence[Change] = (),
+        max_retries: int = 0,
+        retry_delay_s: float = 0.0,
         tick_s: float = 1.0,
         path: ClientPath | None = None,
         jump: bool = True,
@@ -70,17 +79,27 @@ class Fleet:
         self._followers = followers_of(workload)
         self._jump, self._on_line = jump, on_line
         self._scripted = deque(sorted((step, index) for index, step in (arrival_steps or {}).items()))
-        plan = PoolPlan(configs, timer, router, report_interval_s, "prefill" if handoff else "engine")
-        self._pools = [Pool(plan, 0, self._replica)]
-        self._handover: Handover | None = None
-        if handoff is not None:
+        self._max_retries, self._retry_delay = max_retries, to_ticks(retry_delay_s, tick_s)
+        self._handover = None if handoff is None else Handover(self.env, handoff, tick_s)
+        name = "prefill" if handoff else "engine"
+        self._pools = [Pool(PoolPlan(configs, timer, router, report_interval_s, name, present), 0, self._replica)]
+        if self._handover is not None and handoff is not None:
             self._pools.append(Pool(handoff.decode, len(configs), self._replica))
-            self._handover = Handover(self.env, handoff, self._pools[0], self._pools[1], tick_s)
-        self.replicas = [replica for pool in self._pools for replica in pool.replicas]
+            self._handover.prefill, self._handover.decode = self._pools
+        self.lifecycle = Lifecycle(self.env, self._pools, changes, self._failed)
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """Every replica there ever was, the present ones of each pool first."""
+        return [replica for pool in self._pools for replica in pool.all()]
+
+    def places(self, pool: int) -> int:
+        """Numbers that the replicas of a pool take."""
+        return len(self._pools[pool].replicas)
 
     def _replica(self, plan: PoolPlan, index: int, config: EngineConfig) -> Replica:
         scheduler = scheduler_for(config, plan.timer.window, self._tick_s)
-        return Replica(
+        replica = Replica(
             self.env,
             scheduler,
             plan.timer,
@@ -92,6 +111,9 @@ class Fleet:
             scripted=self._scripted if index == 0 else deque(),
             arrive=self._submit_now,
         )
+        if self._handover is not None:
+            self._handover.connect(replica, decodes=plan.name == "decode")
+        return replica
 
     def run(self) -> None:
         """Run until the last request is over.
@@ -104,8 +126,10 @@ class Fleet:
             if pool.plan.report_interval_s:
                 self.env.process(self._report(pool))
         self.env.run()
-        if self._live:
+        if self._live and all(pool.open for pool in self._pools):
             raise SimulationStalledError(self._stuck())
+        for request in self._live.values():  # nobody is left to serve them
+            self.recorder.request(request, UNFINISHED)
 
     @property
     def events(self) -> int:
@@ -120,8 +144,8 @@ class Fleet:
     def _report(self, pool: Pool) -> Generator[simpy.Event, Any, None]:
         """Loads become known from time to time, while anything can still change."""
         interval = to_ticks(pool.plan.report_interval_s, self._tick_s)
-        while self.env.peek() != simpy.core.Infinity:
-            pool.plan.router.reports.take(pool.replicas)
+        while self._over < len(self.workload) and self.env.peek() != simpy.core.Infinity:
+            pool.plan.router.reports.take(pool.open)
             yield Arrival(self.env, interval)
 
     def _stuck(self) -> str:
@@ -155,11 +179,14 @@ class Fleet:
             self.recorder.request(request, REJECTED, reason)
             self._over_with(request)
             return
+        self._send(request)
+
+    def _send(self, request: Request) -> None:
         self._live[request.id] = request
-        if handover is not None:
-            handover.submit(request)
+        if self._handover is not None and request.output > 1:
+            self._handover.submit(request)
         else:
-            pool.choose(request).submit(request)
+            self._pools[0].assign(request, lambda replica: replica.submit(request))
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
@@ -171,6 +198,27 @@ class Fleet:
         self.recorder.request(request)
         del self._live[request.id]
         self._over_with(request)
+
+    def _failed(self, replica: Replica, requests: list[Request]) -> None:
+        """A replica failed with ``requests`` in it: they are sent again from their beginning, or are lost."""
+        if self._handover is not None:
+            requests = self._handover.lost(replica, requests)
+        for request in requests:
+            if request.attempts > self._max_retries:
+                request.finish = -1
+                if request.first_token >= self.env.now:
+                    request.first_token = -1  # it was in flight
+                self.recorder.request(request, LOST)
+                del self._live[request.id]
+                self._over_with(request)
+            else:
+                self._retry(request)
+
+    def _retry(self, request: Request) -> None:
+        again = request_of(self.workload, request.id, request.arrival, self.env.now + self._retry_delay)
+        again.attempts = request.attempts + 1
+        self._live[request.id] = again
+        after(self.env, self._retry_delay, lambda: self._send(again))
 
     def _over_with(self, request: Request) -> None:
         self._over += 1

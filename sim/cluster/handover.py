@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import simpy
@@ -47,6 +46,7 @@ class Journey:
     target: Replica | None = None
     flow: Flow | None = None
     size: float = 0.0
+    room: bool = False
     prefilled: bool = False
 
 
@@ -56,29 +56,27 @@ class Handover:
     Args:
         env: the clock.
         plan: sizes and order of the transfer.
-        prefill, decode: the pools.
         tick_s: seconds of a tick.
+
+    Attributes:
+        prefill, decode: the pools, set by the fleet that builds them.
     """
 
-    def __init__(self, env: simpy.Environment, plan: Handoff, prefill: Pool, decode: Pool, tick_s: float) -> None:
+    prefill: Pool
+    decode: Pool
+
+    def __init__(self, env: simpy.Environment, plan: Handoff, tick_s: float) -> None:
         self.env = env
-        self.prefill = prefill
-        self.decode = decode
         self._plan = plan
         self._latency: Tick = plan.latency_s if tick_s == 1.0 else round(plan.latency_s / tick_s)
         self._links = Links(env, plan.bytes_per_s * tick_s, whole_ticks=tick_s != 1.0)
         self._journeys: dict[int, Journey] = {}
-        for replica in prefill.replicas:
-            self._connect(replica, self._unexpected)
+
+    def connect(self, replica: Replica, decodes: bool) -> None:
+        """Let caches pass to or from a new replica."""
+        replica.inbox = Inbox(replica.scheduler, self._room)
+        if not decodes:
             replica.on_start = self._started
-        for replica in decode.replicas:
-            self._connect(replica, self._room)
-
-    def _connect(self, replica: Replica, on_room: Callable[[Request, int], None]) -> None:
-        replica.inbox = Inbox(replica.scheduler, on_room)
-
-    def _unexpected(self, request: Request, tokens: int) -> None:
-        raise AssertionError(f"{request!r} was expected by a prefill engine")
 
     def rejects(self, request: Request) -> str | None:
         """Why one of the pools could never serve ``request``, or None."""
@@ -101,58 +99,99 @@ class Handover:
         journey = self._journeys[leg.id]
         journey.prefilled = True
         request = journey.request
-        request.admitted, request.preemptions = leg.admitted, leg.preemptions
+        request.admitted, request.preemptions, request.prefill_replica = leg.admitted, leg.preemptions, leg.replica
         request.cached_tokens, request.resume_cached_tokens = leg.cached_tokens, leg.resume_cached_tokens
         if not self._plan.layerwise:
             self._expect(journey)
-        elif journey.flow is None:
-            self._send(journey, journey.size)
-        else:
+        elif journey.flow is not None:
             self._links.close(journey.flow, journey.size / self._plan.layers)
+        elif journey.room:
+            self._send(journey)
+
+    def lost(self, replica: Replica, requests: list[Request]) -> list[Request]:
+        """``replica`` failed with ``requests`` in it; return those that must begin anew, whose caches are gone.
+
+        A cache that a prefill engine still keeps is sent to another decode engine.
+        """
+        begin_anew = [request for request in requests if request.id not in self._journeys]
+        for journey in list(self._journeys.values()):
+            if journey.source is replica:
+                begin_anew.append(self._abandon(journey))
+            elif journey.target is replica:
+                self._drop(journey)
+                self._expect(journey)
+        return begin_anew
+
+    def _abandon(self, journey: Journey) -> Request:
+        """The prefill side is gone: the decode side need not wait."""
+        del self._journeys[journey.request.id]
+        self._drop(journey)
+        if journey.target is not None:
+            inbox = journey.target.inbox
+            assert inbox is not None
+            inbox.withdraw(journey.request)
+            journey.target.poke()
+        return journey.request
+
+    def _drop(self, journey: Journey) -> None:
+        if journey.flow is not None:
+            self._links.drop(journey.flow)
+        journey.flow, journey.room = None, False
 
     # -- the way ------------------------------------------------------------------------------------------------------
 
     def _start_prefill(self, journey: Journey) -> None:
-        journey.source = self.prefill.choose(journey.leg)
-        journey.source.submit(journey.leg)
+        def begin(replica: Replica) -> None:
+            journey.source = replica
+            replica.submit(journey.leg)
+
+        self.prefill.assign(journey.leg, begin)
 
     def _expect(self, journey: Journey) -> None:
-        journey.target = self.decode.choose(journey.request)
-        journey.request.replica = journey.target.index
-        assert journey.target.inbox is not None
-        journey.target.inbox.expect(journey.request)
-        journey.target.poke()
+        def begin(replica: Replica) -> None:
+            journey.target = replica
+            journey.request.replica = replica.index
+            assert replica.inbox is not None
+            replica.inbox.expect(journey.request)
+            replica.poke()
+
+        journey.target = None
+        self.decode.assign(journey.request, begin)
 
     def _room(self, request: Request, tokens: int) -> None:
         """The decode side holds blocks for all of the prompt; ``tokens`` of it are not in its cache."""
         journey = self._journeys[request.id]
-        journey.size = tokens * self._plan.bytes_per_token
-        if self._plan.layerwise:
+        journey.size, journey.room = tokens * self._plan.bytes_per_token, True
+        if journey.prefilled:
+            self._send(journey)
+        elif journey.source is None:
             self._start_prefill(journey)
-        else:
-            self._send(journey, journey.size)
 
     def _started(self, leg: Request, start: Tick) -> None:
         """The first chunk of ``leg`` begins to run at ``start``: its layers are sent as they are computed."""
         journey = self._journeys[leg.id]
 
         def begin() -> None:
-            if not journey.prefilled:
+            if journey.room and not journey.prefilled:
                 self._open(journey, journey.size * (1 - 1 / self._plan.layers))
 
         if self._plan.layerwise:
             after(self.env, start - self.env.now + self._latency, begin)
 
-    def _send(self, journey: Journey, size: float) -> None:
+    def _send(self, journey: Journey) -> None:
+        target = journey.target
+
         def begin() -> None:
-            self._links.close(self._open(journey, size))
+            if journey.target is target and self._journeys.get(journey.request.id) is journey:
+                self._links.close(self._open(journey, journey.size))
 
         after(self.env, self._latency, begin)
 
     def _open(self, journey: Journey, size: float) -> Flow:
-        assert journey.source is not None
-        assert journey.target is not None
-        journey.flow = self._links.open(journey.source.index, journey.target.index, size, lambda: self._landed(journey))
+        source, target = journey.source, journey.target
+        assert source is not None
+        assert target is not None
+        journey.flow = self._links.open(source.index, target.index, size, lambda: self._landed(journey))
         return journey.flow
 
     def _landed(self, journey: Journey) -> None:

@@ -29,6 +29,7 @@ class Inbox:
         self._on_room = on_room
         self._landed: list[Request] = []
         self._freed: list[Request] = []
+        self._withdrawn: list[Request] = []
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.coming)
@@ -53,12 +54,25 @@ class Inbox:
         self._freed.append(request)
         self.fresh = True
 
+    def withdraw(self, request: Request) -> None:
+        """Nothing will come for a request that waits here or is coming."""
+        if request in self.coming:
+            self._withdrawn.append(request)
+        else:
+            self.waiting.remove(request)
+        self.fresh = True
+
     def settle(self) -> list[Request]:
         """Take in what happened since the last schedule; return the requests that joined the batch."""
         joined, self._landed = self._landed, []
         freed, self._freed = self._freed, []
+        withdrawn, self._withdrawn = self._withdrawn, []
         for request in freed:
             self._release(request)
+        for request in withdrawn:
+            del self.coming[request]
+            self._scheduler.pool.release(request, self._scheduler.blocks(request.prompt), request.cached_blocks)
+            self._scheduler.blocked = not self._scheduler.waiting
         for request in joined:
             self._take_over(request)
         return joined

@@ -13,7 +13,7 @@ from sim.records import REQUEST_COLUMNS, STATUS, STEP_COLUMNS, Columns
 if TYPE_CHECKING:
     from sim.engine.replica import Replica
 
-COMPLETED, REJECTED, UNFINISHED = range(len(STATUS))
+COMPLETED, REJECTED, UNFINISHED, LOST = range(len(STATUS))
 Row = list[float]
 _USED_BLOCKS_END = [name for name, _ in STEP_COLUMNS].index("used_blocks_end")
 
@@ -57,6 +57,8 @@ class Recorder:
                 -1 if reason is None else self._reason(reason),
                 request.priority,
                 request.session,
+                request.prefill_replica,
+                request.attempts,
             )
         )
 

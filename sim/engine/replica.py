@@ -13,19 +13,19 @@ from sim.engine.inbox import Inbox
 from sim.engine.jump import Jump
 from sim.engine.log import StepLog
 from sim.engine.pauses import TokenTimes
+from sim.engine.process import EngineProcess
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
 from sim.engine.speculative_group import VerifyGroup
 from sim.engine.speculative_jump import VerifyJump, plan_verify
 from sim.engine.speculative_rows import verify_rows
-from sim.engine.stall import SimulationStalledError, stalled
 from sim.engine.step import InFlight, Step
 
 MANY = 1 << 40
 
 
-class Replica:
+class Replica(EngineProcess):
     """Runs a scheduler against a clock.
 
     With ``jump`` the process sleeps once for a step and all decode-only steps that certainly follow it with the same
@@ -51,13 +51,9 @@ class Replica:
         scripted: deque[tuple[int, int]] | None = None,
         arrive: Callable[[int], None] | None = None,
     ) -> None:
-        self.env = env
-        self.scheduler = scheduler
+        super().__init__(env, scheduler, index)
         self.timer = timer
         self.recorder = recorder
-        self.index = index
-        self.steps = 0  # steps scheduled so far
-        self.events = 0  # times the process woke up
         self._on_done = on_done
         self._may_jump = jump
         self._log = log
@@ -65,39 +61,10 @@ class Replica:
         self._arrive = arrive
         self._depth = scheduler.config.pipeline_depth
         self._in_flight: deque[InFlight] = deque()
-        self._last_end: Tick = 0
         self._times = TokenTimes()
-        self._jump: Jump | None = None
-        self._alarm: simpy.Event | None = None
-        self._idle: simpy.Event | None = None
         self._futile = 0  # preemptions since a token came out
-        self.inbox: Inbox | None = None  # where KV caches pass between engines
-        self.on_start: Callable[[Request, Tick], None] | None = None  # called as a request that keeps its KV begins
-        self.process = env.process(self._run())
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
-
-    def submit(self, request: Request) -> None:
-        """Queue a request now."""
-        request.replica = self.index
-        matters = self.scheduler.add(request)
-        if self._jump is not None:
-            self._jump.arrivals.append(self.env.now)
-        if matters or self._idle is not None:
-            self.poke()
-
-    def poke(self) -> None:
-        """Let the next schedule come as soon as it may: something changed that it must see."""
-        if self._idle is not None:
-            self._idle.succeed()
-            self._idle = None
-        elif self._jump is not None and self._jump.shorten(self.env.now):
-            self._move_alarm(self._jump.wake)
-
-    @property
-    def unsettled_steps(self) -> int:
-        """Steps of a jump that are scheduled by now, beyond the state that the scheduler shows."""
-        return self._jump.scheduled_before(self.env.now) if self._jump is not None else 0
 
     def _submit_scripted(self) -> None:
         assert self._arrive is not None
@@ -209,21 +176,6 @@ class Replica:
         for request in step.finishing:
             self._on_done(request)
 
-    def _wait(self) -> simpy.Event:
-        """Until a request arrives, or until the scheduler wants to look again at those that wait."""
-        until = self.scheduler.patience() if self.scheduler.waiting else None
-        inbox = self.inbox
-        if until is None and not (inbox is not None and inbox.pending):
-            if self.scheduler.waiting:
-                raise self._stalled("requests wait and none runs")
-            if inbox is not None and inbox.waiting:
-                raise self._stalled(f"{len(inbox.waiting)} requests wait for room for their KV cache and none runs")
-        self._idle = self.env.event()
-        return self._idle if until is None else self._idle | self._sleep_until(until)
-
-    def _stalled(self, what: str) -> SimulationStalledError:
-        return stalled(self.index, self.env.now, self.scheduler, what)
-
     # -- time by change -----------------------------------------------------------------------------------------------
 
     def _decodes_ahead(self) -> int:
@@ -294,17 +246,3 @@ class Replica:
             log.scheduled(self.steps, step, jump.scheduled(i), jump.end(i - 1), jump.end(i), jump.waiting_at(i))
             self.steps += 1
         return finishing
-
-    # -- sleeping -----------------------------------------------------------------------------------------------------
-
-    def _sleep_until(self, tick: Tick) -> simpy.Event:
-        self.events += 1
-        self._alarm = simpy.Timeout(self.env, tick - self.env.now)
-        return self._alarm
-
-    def _move_alarm(self, tick: Tick) -> None:
-        """Wake up at ``tick`` instead: the old timer goes off unheard."""
-        assert self._alarm is not None
-        moved = simpy.Timeout(self.env, tick - self.env.now)
-        moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
-        self._alarm = moved

@@ -32,6 +32,7 @@ class Request:
     __slots__ = (
         "admitted",
         "arrival",
+        "attempts",
         "cached_blocks",
         "cached_tokens",
         "computed",
@@ -52,6 +53,7 @@ class Request:
         "last_token",
         "output",
         "preemptions",
+        "prefill_replica",
         "priority",
         "prompt",
         "queued",
@@ -87,6 +89,8 @@ class Request:
         self.session = session
         self.spans = spans
         self.replica = 0
+        self.prefill_replica = -1
+        self.attempts = 1
         self.computed = 0
         self.issued = 0
         self.rank = -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.scenario.cluster import ClusterSpec, Disaggregation, Pool
+from sim.scenario.cluster import ClusterSpec, Disaggregation, FleetEvent, Pool
 from sim.scenario.engine import EngineSpec, KvCacheDtype, KvOffload, Speculative, StepTime
 from sim.scenario.scenario import Scenario
 from sim.scenario.slo import SloSpec
@@ -11,6 +11,7 @@ __all__ = [
     "ClusterSpec",
     "Disaggregation",
     "EngineSpec",
+    "FleetEvent",
     "KvCacheDtype",
     "KvOffload",
     "Pool",

@@ -55,8 +55,27 @@ class Disaggregation(Section):
     overlap: Literal["none", "layerwise"] = "none"
 
 
+class FleetEvent(Section):
+    """What happens to a replica at a time.
+
+    Attributes:
+        at_s: seconds from the start of the run.
+        action: ``start`` (one that was not there, or was stopped) and ``recover`` (one that failed) begin to load the
+            model; ``stop`` takes no more requests and ends with its last one; ``fail`` loses everything at once.
+        replica: its number in its pool, from 0. Those below ``replicas`` are there from the beginning.
+        pool: prefill or decode where they are split.
+        load_time_s: of a start or recovery; the cluster's where None.
+    """
+
+    at_s: float = Field(ge=0)
+    action: Literal["start", "stop", "fail", "recover"]
+    replica: int = Field(ge=0, lt=100_000)
+    pool: Literal["prefill", "decode"] | None = None
+    load_time_s: float | None = Field(None, ge=0)
+
+
 class ClusterSpec(Section):
-    """Routing policy, and whether the phases are split.
+    """Routing policy, whether the phases are split, and what happens to replicas.
 
     Attributes:
         router: policy by name.
@@ -64,6 +83,10 @@ class ClusterSpec(Section):
         router_staleness_s: replicas report their loads this often, and the router knows the last report; 0: the truth.
         load_cap: of cache_aware: a replica loaded more than this many times the mean is passed over ...
         load_slack: ... if it also exceeds the smallest load by more than this.
+        events: replicas that start, stop, fail and recover.
+        load_time_s: from a start or recovery to the first request.
+        max_retries: how often a request whose replica failed is sent again; beyond that it is lost.
+        retry_delay_s: from a failure to the next try.
     """
 
     router: RouterName = "round_robin"
@@ -72,3 +95,7 @@ class ClusterSpec(Section):
     load_cap: float = Field(default=1.5, ge=1)
     load_slack: float = Field(default=16.0, ge=0)
     disaggregation: Disaggregation | None = None
+    events: list[FleetEvent] = Field(default_factory=list, max_length=100_000)
+    load_time_s: float = Field(default=60.0, ge=0)
+    max_retries: int = Field(default=3, ge=0)
+    retry_delay_s: float = Field(default=0.0, ge=0)

@@ -7,7 +7,7 @@ from sim.cluster.fleet import ClientPath, Fleet
 from sim.cluster.router import LeastLoaded, RoundRobin, Router
 from sim.cost import LinearStepTimer
 from sim.engine.config import EngineConfig
-from sim.engine.replica import SimulationStalledError
+from sim.engine.stall import SimulationStalledError
 from sim.workload import Workload
 
 TICK_S = 1e-6

@@ -113,7 +113,7 @@ def test_work_over_busy_time_gives_mfu_and_mbu(toy: ToyRun) -> None:
 
 def test_nothing_served_is_null_not_an_error(toy: ToyRun) -> None:
     rows = Columns(REQUEST_COLUMNS)
-    rows.append((0, 0, 0.0, 0.0, -1.0, -1.0, -1.0, 10, 0, 0, 0, 0, 1, 0, 0, -1))
+    rows.append((0, 0, 0.0, 0.0, -1.0, -1.0, -1.0, 10, 0, 0, 0, 0, 1, 0, 0, -1, -1, 1))
     summary = summarize(toy.result.context, rows, Columns(STEP_COLUMNS), np.zeros(0))
     assert summary.requests.rejected == 1
     assert summary.ttft_s.mean is None

@@ -18,7 +18,7 @@ from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.conformance import CONFIG_DEFAULTS, workload_of
 from sim.cost.shape import AffineRun, StepShape
 from sim.engine.config import EngineConfig
-from sim.engine.replica import SimulationStalledError
+from sim.engine.stall import SimulationStalledError
 from sim.records import Columns
 from sim.workload import Workload
 

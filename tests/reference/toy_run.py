@@ -77,7 +77,7 @@ def toy_run(count: int = 300, rate_per_s: float = 6.0, seed: int = 0, rejected: 
         refused = job.id >= count - rejected
         times = (job.arrival_s, job.arrival_s, job.scheduled_s, job.first_s, job.finish_s)
         output = 0 if refused else job.output
-        rows.append((job.id, 0, *times, job.prompt, output, 0, 0, 0, int(refused), refused - 1, 0, -1))
+        rows.append((job.id, 0, *times, job.prompt, output, 0, 0, 0, int(refused), refused - 1, 0, -1, -1, 1))
     context = RunContext(
         scenario=toy_scenario(**changes),
         num_gpu_blocks=BLOCKS,

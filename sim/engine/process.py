@@ -1,0 +1,127 @@
+"""An engine as a process that others can reach: requests come in, changes wake it up, a failure ends it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any
+
+import simpy
+
+from sim.engine.inbox import Inbox
+from sim.engine.jump import Jump
+from sim.engine.request import Request, Tick
+from sim.engine.scheduler import Scheduler
+from sim.engine.stall import SimulationStalledError, stalled
+from sim.engine.step import InFlight
+
+
+class EngineProcess(ABC):
+    """What a running engine shows to the rest of a fleet, and how it sleeps.
+
+    Attributes:
+        index: its number in the records.
+        steps: steps scheduled so far.
+        events: times the process woke up.
+        inbox: where KV caches pass between engines; None: they do not.
+        on_start: called as a request that keeps its KV cache for another engine begins to run, with the tick.
+    """
+
+    def __init__(self, env: simpy.Environment, scheduler: Scheduler, index: int) -> None:
+        self.env = env
+        self.scheduler = scheduler
+        self.index = index
+        self.steps = 0
+        self.events = 0
+        self.inbox: Inbox | None = None
+        self.on_start: Callable[[Request, Tick], None] | None = None
+        self._last_end: Tick = 0
+        self._jump: Jump | None = None
+        self._alarm: simpy.Event | None = None
+        self._idle: simpy.Event | None = None
+        self._process = env.process(self._live())
+
+    @abstractmethod
+    def _run(self) -> Generator[simpy.Event, Any, None]:
+        """Serve for ever."""
+
+    @abstractmethod
+    def _settle(self, jump: Jump) -> InFlight:
+        """Account for the steps of a jump that were done; return the last of them, whose output is yet to come in."""
+
+    def _live(self) -> Generator[simpy.Event, Any, None]:
+        with suppress(simpy.Interrupt):  # the end of an engine that fails
+            yield from self._run()
+
+    # -- from outside -------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Queue a request now."""
+        request.replica = self.index
+        matters = self.scheduler.add(request)
+        if self._jump is not None:
+            self._jump.arrivals.append(self.env.now)
+        if matters or self._idle is not None:
+            self.poke()
+
+    def poke(self) -> None:
+        """Let the next schedule come as soon as it may: something changed that it must see."""
+        if self._idle is not None:
+            self._idle.succeed()
+            self._idle = None
+        elif self._jump is not None and self._jump.shorten(self.env.now):
+            self._move_alarm(self._jump.wake)
+
+    def crash(self) -> list[Request]:
+        """Stop at once and for good; return the requests that were here, those running first."""
+        if self._jump is not None:
+            self._jump.steps = self._jump.scheduled_before(self.env.now)
+            if self._jump.steps:
+                self._settle(self._jump)
+        self._process.interrupt()
+        self._idle = self._jump = None
+        lost = list(self.scheduler.running)
+        for queue in (self.scheduler.waiting, self.inbox.waiting) if self.inbox else (self.scheduler.waiting,):
+            while queue:
+                lost.append(queue.pop())
+        return lost
+
+    @property
+    def last_end(self) -> Tick:
+        """When the last step scheduled so far ends."""
+        return self._last_end
+
+    @property
+    def unsettled_steps(self) -> int:
+        """Steps of a jump that are scheduled by now, beyond the state that the scheduler shows."""
+        return self._jump.scheduled_before(self.env.now) if self._jump is not None else 0
+
+    # -- sleeping -----------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> simpy.Event:
+        """Until something comes from outside, or until the scheduler wants to look again at those that wait."""
+        until = self.scheduler.patience() if self.scheduler.waiting else None
+        inbox = self.inbox
+        if until is None and not (inbox is not None and inbox.pending):
+            if self.scheduler.waiting:
+                raise self._stalled("requests wait and none runs")
+            if inbox is not None and inbox.waiting:
+                raise self._stalled(f"{len(inbox.waiting)} requests wait for room for their KV cache and none runs")
+        self._idle = self.env.event()
+        return self._idle if until is None else self._idle | self._sleep_until(until)
+
+    def _stalled(self, what: str) -> SimulationStalledError:
+        return stalled(self.index, self.env.now, self.scheduler, what)
+
+    def _sleep_until(self, tick: Tick) -> simpy.Event:
+        self.events += 1
+        self._alarm = simpy.Timeout(self.env, tick - self.env.now)
+        return self._alarm
+
+    def _move_alarm(self, tick: Tick) -> None:
+        """Wake up at ``tick`` instead: the old timer goes off unheard."""
+        assert self._alarm is not None
+        moved = simpy.Timeout(self.env, tick - self.env.now)
+        moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
+        self._alarm = moved
