@@ -67,7 +67,7 @@ class SglangScheduler(Scheduler):
         self._mixed = False  # ... with decodes
         self._initial_ratio = min(1.0, self.knobs.init_new_token_ratio * self.knobs.schedule_conservativeness)
         self._least_ratio = self._initial_ratio * self.knobs.min_new_token_ratio_factor
-        self._ratio, self._decays = self._initial_ratio, 0
+        self._reckon(self._initial_ratio)
 
     def make_pool(self) -> BlockPool:
         """A radix tree, or plain pages where the radix cache is off."""
@@ -96,6 +96,10 @@ class SglangScheduler(Scheduler):
         decay = (self._initial_ratio - self._least_ratio) / self.knobs.new_token_ratio_decay_steps
         return max(self._ratio - self._decays * decay, self._least_ratio)
 
+    def _reckon(self, ratio: float) -> None:
+        """Set the ratio; from here on it falls with every decode step."""
+        self._ratio, self._decays = ratio, 0
+
     @property
     def running_requests(self) -> int:
         """Requests past their prefill, those that ended and were not yet filtered out included."""
@@ -112,9 +116,10 @@ class SglangScheduler(Scheduler):
             filtered = self.ended > 0
             self._decode(step)
             if filtered and not step.shape.tokens:  # an idle round of the loop
+                self._reckon(self._initial_ratio)
                 self._prefilled = self._prefill(step)
         if not step.shape.tokens:
-            self._ratio, self._decays = self._initial_ratio, 0
+            self._reckon(self._initial_ratio)
             return None
         self._number += 1
         step.finishing.sort(key=lambda request: request.rank)
@@ -245,7 +250,7 @@ class SglangScheduler(Scheduler):
             if isinstance(self.pool, RadixPool):
                 self.pool.make_room(-(-len(members) * RETRACT_DECODE_STEPS // self.config.block_size))
         outputs = sum(map(self._outputs, members)) + RETRACT_DECODE_STEPS * len(members)
-        self._ratio, self._decays = min(1.0, outputs / max(1, sum(map(self.may_output, members)))), 0
+        self._reckon(min(1.0, outputs / max(1, sum(map(self.may_output, members)))))
         self.full = False
 
     def _drop(self, step: Step, victim: Request) -> None:

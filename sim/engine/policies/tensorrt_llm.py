@@ -42,6 +42,7 @@ class TensorRtLlmScheduler(Scheduler):
         self._evicts = policy == "MAX_UTILIZATION"
         self._splits = config.enable_chunked_prefill and config.max_num_batched_tokens >= config.block_size
         self._promised = 0  # blocks that running requests may reach together
+        self._computed: list[Request] = []  # contexts that the step before completed
 
     def make_queue(self) -> ArrivalQueue:
         """Paused requests go back to their place."""
@@ -63,6 +64,7 @@ class TensorRtLlmScheduler(Scheduler):
 
     def schedule(self) -> Step | None:
         """Decide the next step; None if there is nothing to do."""
+        self._store_contexts()
         step = Step()
         self._pause(step)
         unpromised = self._unpromised_blocks()  # those that end in this very step have not given up theirs
@@ -166,9 +168,19 @@ class TensorRtLlmScheduler(Scheduler):
     # -- block reuse --------------------------------------------------------------------------------------------------
 
     def publish(self, request: Request) -> None:
-        """Blocks can be reused once the whole context is computed."""
+        """Blocks can be reused once the step that completes the context is over."""
         if request.computed == request.known:
+            self._computed.append(request)
+
+    def _store_contexts(self) -> None:
+        for request in self._computed:
             super().publish(request)
+        self._computed.clear()
+
+    def complete(self, finishing: list[Request]) -> None:
+        """Take in a step's output."""
+        self._store_contexts()
+        super().complete(finishing)
 
     def _first_new_block(self, request: Request) -> Block | None:
         """The first full block of the prompt that is not cached, if its text is shared."""
