@@ -23,6 +23,7 @@ SHAPE_COLUMNS = (
     "prefill_context",
     "prefill_context_windowed",
     "sampled_seqs",
+    "draft_tokens",
 )
 
 
