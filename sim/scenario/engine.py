@@ -16,6 +16,7 @@ from pydantic import (
 from sim.errors import InputError
 from sim.scenario.knobs import Name, PolicyKnobs, Section, engine_document, owned_knobs
 from sim.scenario.presets import family
+from sim.scenario.speculative import Speculative
 
 __all__ = ["EngineSpec", "KvCacheDtype", "KvOffload", "Name", "Section", "Speculative", "StepTime"]
 
@@ -47,15 +48,6 @@ class StepTime(Section):
         if self.base_us + self.per_token_us + self.per_seq_us == 0:
             raise InputError("base_us", "a step would take no time", "give at least one term above 0")
         return self
-
-
-class Speculative(Section):
-    """Draft tokens proposed and verified each step."""
-
-    method: Literal["draft_model", "eagle", "medusa", "ngram", "mtp"]
-    num_speculative_tokens: int = Field(ge=1, le=64)
-    acceptance_rate: float | None = Field(None, ge=0, le=1)
-    draft_model: Name | None = None
 
 
 class KvOffload(Section):
