@@ -73,6 +73,7 @@ def plot_history(entries: Sequence[Entry], path: Path) -> None:
             for index, label in enumerate(labels):
                 values = [_value(entry, label, metric, factor) for entry in entries]
                 axes.plot(range(len(entries)), values, marker="o", markersize=3, color=_LINES[index], label=label)
+            axes.margins(y=0.2)
             axes.set_ylim(bottom=0)
             axes.yaxis.set_major_formatter("{x:,g}")
         shown = np.unique(np.linspace(0, len(entries) - 1, min(len(entries), 12)).round().astype(int))

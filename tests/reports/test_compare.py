@@ -138,7 +138,12 @@ def test_the_longest_name_decides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("ttft_s.p98: 3", "did you mean"), ("ttft_s: -1", "-1"), ("ttft_s: {pct: 3}", "percent"), ("tpot_s: much", "much")],
+    [
+        ("ttft_s.p98: 3", "did you mean"),
+        ("ttft_s: -1", "-1"),
+        ("ttft_s: {pct: 3}", "percent"),
+        ("tpot_s: much", "much"),
+    ],
 )
 def test_a_tolerance_that_is_none_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "tolerances.yaml"
