@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from calibration.commands import app as calibrate_commands
 from reports.commands import mount
+from reports.sweep_command import sweep
 from sim.errors import InputError
 
 EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 70, 130, 141
@@ -26,8 +27,8 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except InputError as error:
             _complain(str(error), EXIT_INPUT)
-        except KeyboardInterrupt:
-            _complain("interrupted", EXIT_INTERRUPTED)
+        except KeyboardInterrupt as stop:
+            _complain(f"interrupted: {stop}" if str(stop) else "interrupted", EXIT_INTERRUPTED)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still buffered
             raise typer.Exit(EXIT_PIPE) from None
@@ -238,6 +239,9 @@ def show(
     from reports.show import print_catalogue
 
     print_catalogue(kind, name, as_json)
+
+
+app.command()(sweep)
 
 
 app.add_typer(calibrate_commands, name="calibrate")

@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy"},
     "sim.planner": RUN,
     "calibration": RUN,
-    "reports": DESCRIPTION | RESULT,
+    "reports": DESCRIPTION | RESULT | {"sim.planner"},
     "cli": RUN | {"sim.planner", "reports", "calibration"},
 }
 

@@ -1,0 +1,60 @@
+"""The ``servecast sweep`` command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario, YAML or JSON.", show_default=False)]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario before the sweep; repeatable."),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of the workload; the scenario's where not given.")]
+ExecutorName = Annotated[
+    str, typer.Option(metavar="local|dask|ray", help="Where points run: processes of this machine, or a cluster.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Of a running Dask scheduler or Ray head; none: a cluster of this machine.")
+]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Points at once; all processors where not given.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+
+
+def sweep(
+    scenario: ScenarioFile,
+    vary: Annotated[
+        list[str],
+        typer.Option("--vary", metavar="KEY=A,B,...", help="A key of the scenario and its values; repeatable."),
+    ],
+    overrides: Overrides = [],  # noqa: B006 (Typer copies it)
+    seed: Seed = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write table and plots there; points kept there are not run again."),
+    ] = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a grid of what-ifs: every combination of the values given with --vary.
+
+    servecast sweep chat.yaml --vary workload.arrivals.rate_per_s=1,2,4,8 --out sweeps/rate
+
+    servecast sweep chat.yaml --vary layout.tensor_parallel_size=1,2,4 --vary engine.kv_cache_dtype=auto,fp8
+    """
+    from reports.sweep_run import run_sweep
+
+    run_sweep(
+        scenario,
+        vary,
+        overrides=overrides if seed is None else [*overrides, f"seed={seed}"],
+        out=out,
+        executor=executor,
+        address=address,
+        workers=workers,
+        as_json=as_json,
+    )

@@ -1,0 +1,70 @@
+"""One point: what a worker does, wherever it runs. Nothing but input, output and the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sim
+from sim.errors import InputError
+from sim.planner.record import Record, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A scenario to simulate, as plain data that travels to any worker.
+
+    Attributes:
+        key: the scenario's hash.
+        document: the scenario, paths made absolute.
+        min_attainment: where not None, the run is given up once its promise is broken for certain; the share of
+            requests that must meet the bounds on each request.
+    """
+
+    key: str
+    document: dict[str, Any]
+    min_attainment: float | None = None
+
+
+def measure(job: Job) -> Record:
+    """Simulate the scenario of ``job``; whatever goes wrong is an outcome, never an exception."""
+    from sim.engine.stall import SimulationStalledError
+    from sim.planner.watch import PromiseBrokenError
+
+    try:
+        return _measure(job)
+    except PromiseBrokenError as broken:
+        return _without(job, "stopped", Refusal(field=str(broken), problem="is broken, whatever comes later"))
+    except InputError as error:
+        return _without(job, "refused", Refusal.of(error))
+    except SimulationStalledError as stalled:
+        return _without(job, "refused", Refusal(field="engine", problem=f"the engine stalls: {stalled}"))
+    except Exception as defect:
+        return lost(job, defect)
+
+
+def lost(job: Job, error: Exception) -> Record:
+    """The record of a point that no worker could bring to an end."""
+    return _without(job, "failed", Refusal(field="simulation", problem=f"{type(error).__name__}: {error}"))
+
+
+def _measure(job: Job) -> Record:
+    from sim import Scenario, simulate
+    from sim.planner.evidence import evidence_of
+    from sim.planner.watch import Watch
+
+    scenario = Scenario.from_dict(job.document)
+    watch = None if job.min_attainment is None else Watch(scenario.slo, job.min_attainment)
+    result = simulate(scenario, watch=watch)
+    simulation = result.summary.simulation.model_copy(update={"wall_s": 0.0})
+    return Record(
+        key=job.key,
+        servecast_version=sim.__version__,
+        status="done",
+        summary=result.summary.model_copy(update={"simulation": simulation}),
+        evidence=evidence_of(result),
+    )
+
+
+def _without(job: Job, status: Any, refusal: Refusal) -> Record:
+    return Record(key=job.key, servecast_version=sim.__version__, status=status, refusal=refusal)

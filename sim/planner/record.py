@@ -1,0 +1,55 @@
+"""The outcome of one simulated point, small enough to keep as a file of its own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sim.errors import InputError
+from sim.planner.evidence import Evidence
+from sim.schema import StrictModel
+from sim.summary import Summary
+
+Status = Literal["done", "stopped", "refused", "failed"]
+
+
+class Refusal(StrictModel):
+    """Why a point has no figures, in the words of an `InputError`."""
+
+    field: str
+    problem: str
+    remedy: str = ""
+
+    @classmethod
+    def of(cls, error: InputError) -> Refusal:
+        """What ``error`` says."""
+        return cls(field=error.field, problem=error.problem, remedy=error.remedy)
+
+    def error(self) -> InputError:
+        """The error again."""
+        return InputError(self.field, self.problem, self.remedy)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}"
+
+
+class Record(StrictModel):
+    """What became of a point.
+
+    ``done``: simulated to its end. ``stopped``: given up because a bound of the promise was broken for certain.
+    ``refused``: cannot be served, or asks for what is not simulated. ``failed``: a defect, or its worker was lost; such
+    a point is tried again next time.
+
+    Attributes:
+        key: the scenario's hash.
+        servecast_version: whose figures these are.
+        refusal: why there is no summary.
+        summary: as `simulate` gives it, with ``wall_s`` 0, so that the same point gives the same bytes.
+        evidence: what a plan reads off a run beyond its summary.
+    """
+
+    key: str
+    servecast_version: str
+    status: Status
+    refusal: Refusal | None = None
+    summary: Summary | None = None
+    evidence: Evidence | None = None

@@ -1,0 +1,123 @@
+"""Every executor gives each result once, loses none when a worker dies, and agrees with doing the work right here."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.sweep_outputs import parquet_of
+from sim import InputError, Scenario
+from sim.planner import sweep
+from sim.planner.executors import each_once, executor_of
+
+CLUSTERS = {"dask": "distributed", "ray": "ray"}
+GRID = {"seed": [0, 1, 2, 3, 4], "engine.max_num_seqs": [4, 64]}
+
+
+def cluster(name: str) -> Any:
+    packages = ("joblib", CLUSTERS[name])
+    absent = [package for package in packages if find_spec(package) is None]
+    return pytest.param(name, marks=pytest.mark.skipif(bool(absent), reason=f"{', '.join(absent)} not installed"))
+
+
+EVERYWHERE = ["local", *map(cluster, CLUSTERS)]
+
+
+def double(item: int) -> int:
+    return 2 * item
+
+
+def die_once(item: tuple[int, str]) -> int:
+    """Kills its worker the first time it sees an item with a file to leave."""
+    number, path = item
+    if path and not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def die(number: int) -> int:
+    """Kills its worker whenever it sees 3."""
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def given_up(item: Any, error: Exception) -> int:
+    return -1
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_each_result_comes_once(name: str) -> None:
+    with executor_of(name, workers=2) as executor:
+        for _ in range(2):  # a second round finds the workers of the first
+            found = list(each_once(executor, double, range(20), given_up))
+            assert sorted(found) == [(index, 2 * index) for index in range(20)]
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_the_points_of_a_lost_worker_are_done_again_and_none_twice(name: str, tmp_path: Path) -> None:
+    items = [(number, str(tmp_path / "died") if number == 5 else "") for number in range(12)]
+    with executor_of(name, workers=2) as executor:
+        found = list(each_once(executor, die_once, items, given_up))
+    assert (tmp_path / "died").exists()
+    assert sorted(found) == [(number, number) for number in range(12)]
+
+
+@pytest.mark.parametrize("name", ["local", cluster("dask")])
+def test_a_point_that_kills_every_worker_is_given_up_and_the_others_are_not(name: str) -> None:
+    with executor_of(name, workers=2) as executor:
+        found = list(each_once(executor, die, range(6), given_up))
+    assert sorted(found) == [(number, -1 if number == 3 else number) for number in range(6)]
+
+
+@pytest.mark.parametrize("name", [cluster("dask"), cluster("ray")])
+def test_a_cluster_sweeps_to_the_same_bytes(name: str, small: Scenario, tmp_path: Path) -> None:
+    here = sweep(small, GRID, workers=1)
+    there = sweep(small, GRID, executor=name, workers=2, store=tmp_path)
+    assert parquet_of(there) == parquet_of(here)
+    assert len(list((tmp_path / "points").iterdir())) == 10
+    assert sweep(small, GRID, store=tmp_path, workers=1).reused == 10
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="distributed not installed")
+def test_a_running_scheduler_is_used_by_its_address(small: Scenario) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as running:
+        result = sweep(small, {"seed": [0, 1]}, executor="dask", address=running.scheduler_address)
+    assert result.counts == {"done": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "dusk"}, "did you mean 'dask'"),
+        ({"name": "local", "workers": 0}, "at least 1"),
+        ({"name": "local", "address": "tcp://host:1"}, "given for local processes"),
+    ],
+)
+def test_what_is_no_executor_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        executor_of(**arguments)
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.planner.clusters.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs joblib and ray\n.*pip install 'servecast\[cluster\]'"):
+        executor_of("ray")
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="distributed not installed")
+def test_a_scheduler_that_does_not_answer_is_bad_input(small: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
+    import dask
+
+    dask.config.refresh()
+    with pytest.raises(InputError, match=r"no dask cluster tcp://127\.0\.0\.1:9"):
+        sweep(small, {"seed": [0, 1]}, executor="dask", address="tcp://127.0.0.1:9")
