@@ -83,6 +83,7 @@ class Architecture:
     stored_unquantized: tuple[str, ...] = ()  # components that stored_quantization leaves in stored_dtype
     lm_head_bias: bool = False
     rope_cache_elements: int = 0  # cosine and sine tables that the engine keeps, elements
+    truncated_sampling: bool = False  # the model's generation_config asks for top-k or top-p unless a request differs
     notes: tuple[str, ...] = ()  # what a reader of numbers about this model should know
     final_norm_params: int = 0  # elements of the norm before the LM head
 

@@ -75,16 +75,26 @@ def _suggestion(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def _from_catalog(name: str) -> Architecture:
-    return architecture_from_config(catalog_entry(name)["config"], name)
+    entry = catalog_entry(name)
+    return _with_sampling(architecture_from_config(entry["config"], name), entry.get("generation_config", {}))
 
 
 def _from_path(path: Path) -> Architecture:
     file = path / "config.json" if path.is_dir() else path
+    config = _json_object(file)
+    architecture = architecture_from_config(config, str(config.get("_name_or_path") or file.parent.name), str(file))
+    generation, quantization = file.parent / "generation_config.json", file.parent / "hf_quant_config.json"
+    if generation.is_file():
+        architecture = _with_sampling(architecture, _json_object(generation))
+    return _with_modelopt(architecture, quantization) if quantization.is_file() else architecture
+
+
+def _json_object(file: Path) -> dict[str, Any]:
     try:
-        config = json.loads(file.read_text("utf-8"))
+        config: Any = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(
-            _FIELD, f"no config.json in folder {str(path)!r}", "point at the folder of the model"
+            _FIELD, f"no config.json in folder {str(file.parent)!r}", "point at the folder of the model"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(_FIELD, f"cannot read {str(file)!r}: {error}") from None
@@ -92,9 +102,13 @@ def _from_path(path: Path) -> Architecture:
         raise InputError(f"{file}:{error.lineno}", f"is not valid JSON: {error.msg}") from None
     if not isinstance(config, dict):
         raise InputError(_FIELD, f"{str(file)!r} must hold a JSON object, got {type(config).__name__}")
-    architecture = architecture_from_config(config, str(config.get("_name_or_path") or file.parent.name), str(file))
-    quantization = file.parent / "hf_quant_config.json"
-    return _with_modelopt(architecture, quantization) if quantization.is_file() else architecture
+    return config
+
+
+def _with_sampling(architecture: Architecture, generation: dict[str, Any]) -> Architecture:
+    """Engines sample as the model's ``generation_config.json`` says unless a request says otherwise."""
+    top_k, top_p = generation.get("top_k") or 0, generation.get("top_p") or 1.0
+    return replace(architecture, truncated_sampling=bool(top_k > 0 or top_p < 1.0))
 
 
 def _with_modelopt(architecture: Architecture, file: Path) -> Architecture:

@@ -61,6 +61,8 @@ class EngineSpec(PolicyKnobs):
     """Knobs of one engine. Defaults come from ``preset``; a key given in the document wins over it."""
 
     preset: Name = "vllm"
+    version: Name | None = None  # release, as 0.15.1; None: the one that memory and host rules were checked on
+    sampling: Literal["model", "greedy", "truncated"] = "model"  # truncated: top-k or top-p; model: its own default
     max_num_seqs: int = Field(ge=1, le=1_000_000)
     max_num_batched_tokens: int = Field(ge=1, le=100_000_000)
     max_model_len: int | None = Field(None, ge=2)
