@@ -9,6 +9,7 @@ from typing import Final
 from sim.layout import Layout
 from sim.models.activation import Batch, activation_bytes, layer_activation_bytes
 from sim.models.architecture import Architecture
+from sim.models.draft import Draft
 from sim.models.engine_memory import CONTEXT_BYTES, MIB, RUNTIME_BYTES, EngineMemory, communicator_bytes
 from sim.models.kv_cache import KvPool, LayerCache, layer_caches, pool_of
 from sim.models.kv_format import KvFormat
@@ -148,6 +149,7 @@ class Question:
     override: int | None
     rules: EngineMemory
     links: str
+    draft: Draft | None = None
 
 
 def budget_of(question: Question, layout: Layout) -> MemoryBudget:
@@ -162,6 +164,9 @@ def _rank(question: Question, layout: Layout, stage: Stage) -> MemoryBudget:
     arch, batch, rules = question.arch, question.batch, question.rules
     weights = weight_bytes(arch, layout, question.weights, stage, rules)
     caches = layer_caches(arch, stage.runs, question.kv, layout.tensor_parallel_size)
+    if question.draft is not None and stage.last:
+        weights["draft"] = question.draft.rank_bytes(rules)
+        caches += question.draft.caches(question.kv)
     pool = pool_of(caches, batch.block_size, rules.blocks_per_state)
     charges = _charges(question, layout, stage, caches)
     usable = _usable_bytes(question, layout, sum(weights.values()) + charges.total)

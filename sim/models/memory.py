@@ -7,6 +7,7 @@ from sim.layout import Layout
 from sim.models.activation import Batch
 from sim.models.architecture import Architecture
 from sim.models.budget import MemoryBudget, Question, budget_of
+from sim.models.draft import Draft
 from sim.models.engine_memory import engine_memory
 from sim.models.fit import does_not_fit, missing_bytes
 from sim.models.kv_format import KvFormat
@@ -31,6 +32,7 @@ def memory_budget(
     num_gpu_blocks_override: int | None = None,
     engine: str = "vllm",
     links: str = "nvlink",
+    draft: Draft | None = None,
 ) -> MemoryBudget:
     """The budget of the rank that holds the fewest blocks, computed as the engine does.
 
@@ -47,6 +49,7 @@ def memory_budget(
         max_model_len: longest request.
         num_gpu_blocks_override: replaces the computed number of blocks.
         engine: preset name, or ``vllm==0.23.0`` for the rules of a release.
+        draft: what proposes drafts beside the model; its weights and cache lie on the last pipeline stage.
         links: how the GPUs of a node are joined (``links.kind`` of a hardware profile); sizes communicator buffers.
 
     Raises:
@@ -66,6 +69,7 @@ def memory_budget(
         override=num_gpu_blocks_override,
         rules=engine_memory(engine),
         links=links,
+        draft=draft,
     )
     budget = budget_of(question, layout)
     if missing_bytes(budget, question) > 0:

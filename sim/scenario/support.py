@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sim.errors import InputError
+from sim.scenario.presets import family
 from sim.scenario.scenario import Scenario
 
 
@@ -21,10 +22,21 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     if layout.data_parallel_size > 1:
         yield "layout.data_parallel_size", layout.data_parallel_size, "set it to 1, or use replicas"
     if engine.speculative is not None:
-        yield "engine.speculative", f"'{engine.speculative.method}'", "set it to null"
+        yield from _unsupported_with_drafts(scenario)
     if engine.kv_offload is not None:
         yield "engine.kv_offload", "a second KV tier", "set it to null"
     if engine.kv_allocation != "paged":
         yield "engine.kv_allocation", f"'{engine.kv_allocation}'", "set it to paged"
     if engine.preemption != "recompute":
         yield "engine.preemption", f"'{engine.preemption}'", "set it to recompute"
+
+
+def _unsupported_with_drafts(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
+    engine, layout = scenario.engine, scenario.layout
+    remedy = "set engine.speculative to null"
+    if family(engine.preset) != "vllm":
+        yield "engine.speculative", f"speculation with the scheduler of '{engine.preset}'", "set engine.preset to vllm"
+    if layout.pipeline_parallel_size > 1 or layout.data_parallel_size > 1:
+        yield "engine.speculative", "speculation over pipeline stages or data-parallel ranks", remedy
+    if scenario.cluster.disaggregation is not None:
+        yield "engine.speculative", "speculation with prefill and decode apart", remedy

@@ -199,7 +199,6 @@ def test_a_preset_fills_what_was_not_given() -> None:
     [
         "layout.pipeline_parallel_size=2",
         "layout.data_parallel_size=2",
-        "engine.speculative={method: ngram, num_speculative_tokens: 3}",
         "engine.kv_offload={memory_gib: 10, bandwidth_gb_per_s: 20}",
         "engine.kv_allocation=contiguous",
         "engine.preemption=swap",
