@@ -10,15 +10,19 @@ from hardware_profiles.loader import load_engine_overheads
 from hardware_profiles.overheads import EngineOverheads
 from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
+from sim.cost.speculative import SpeculativeCostModel
+from sim.drafting import ASYNCHRONOUS, draft_of, drafter_of, speculation_of
 from sim.engine.config import EngineConfig
 from sim.errors import InputError
 from sim.layout import Layout
 from sim.models.architecture import Architecture
+from sim.models.draft import Draft
 from sim.models.kv_cache import layer_caches
 from sim.models.kv_format import KvFormat, resolve_kv_format
 from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
+from sim.release import release_of, sampler_of
 from sim.scenario import Scenario
 from sim.scenario.presets import family
 
@@ -31,6 +35,7 @@ class Served:
 
     Attributes:
         max_model_len: the scenario's, or the model's own.
+        draft: what proposes drafts on the GPU, None where nothing does.
     """
 
     arch: Architecture
@@ -39,6 +44,7 @@ class Served:
     kv: KvFormat
     overheads: EngineOverheads
     max_model_len: int
+    draft: Draft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +81,15 @@ def served_by(scenario: Scenario) -> Served:
             f"set it to {longest} or less, or leave it null",
         )
     check_layout(arch, scenario.layout)
+    weights = resolve_weight_format(arch, engine.quantization)
     return Served(
         arch=arch,
         hardware=hardware,
-        weights=resolve_weight_format(arch, engine.quantization),
+        weights=weights,
         kv=resolve_kv_format(arch, engine.kv_cache_dtype.model_dump()),
         overheads=load_engine_overheads(family(engine.preset), hardware),
         max_model_len=engine.max_model_len or longest,
+        draft=draft_of(engine.speculative, arch, weights, scenario.layout),
     )
 
 
@@ -100,8 +108,9 @@ def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
         max_num_seqs=engine.max_num_seqs,
         max_model_len=served.max_model_len,
         num_gpu_blocks_override=engine.num_gpu_blocks_override,
-        engine=family(engine.preset),
+        engine=release_of(engine),
         links=served.hardware.links.kind,
+        draft=served.draft,
     )
 
 
@@ -124,20 +133,22 @@ def assemble(scenario: Scenario) -> Parts:
 def kv_bytes_per_token(served: Served, layout: Layout) -> int:
     """Cache of one token over all GPUs that hold a part of it: those of one data-parallel rank."""
     caches = layer_caches(served.arch, served.arch.layers, served.kv, layout.tensor_parallel_size)
+    if served.draft is not None:
+        caches += served.draft.caches(served.kv)
     return layout.tensor_parallel_size * ceil(sum(cache.layers * cache.bytes_per_token for cache in caches))
 
 
 def cost_model(scenario: Scenario, served: Served) -> CostModel:
     """The physics of one replica."""
-    return CostModel(
-        served.arch,
-        served.weights,
-        served.kv,
-        served.hardware,
-        scenario.layout,
-        served.overheads,
-        async_scheduling=scenario.engine.async_scheduling,
-    )
+    spec, layout = scenario.engine.speculative, scenario.layout
+    model = (served.arch, served.weights, served.kv, served.hardware, layout, served.overheads)
+    overlaps = scenario.engine.async_scheduling
+    if spec is None:
+        return CostModel(*model, async_scheduling=overlaps, sampler=sampler_of(scenario.engine, served.arch))
+    drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
+    overlaps = overlaps and spec.method in ASYNCHRONOUS
+    sampler = sampler_of(scenario.engine, served.arch)
+    return SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler)
 
 
 def client_path(overheads: EngineOverheads) -> ClientPath:
@@ -171,8 +182,9 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> E
         scheduling_policy=engine.scheduling_policy,
         watermark=engine.watermark,
         scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
-        async_scheduling=engine.async_scheduling,
+        async_scheduling=engine.async_scheduling and engine.speculative is None,
         preset=engine.preset,
         max_new_tokens=engine.max_new_tokens,
         knobs=engine.policy_knobs,
+        speculation=speculation_of(engine.speculative, scenario.seed),
     )
