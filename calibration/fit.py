@@ -10,12 +10,12 @@ from calibration.fit_anchors import fit_anchors
 from calibration.fit_collectives import fit_collective
 from calibration.fit_families import LAWS, Law, trimmed
 from calibration.fit_points import COLLECTIVES, checked, held_out
+from calibration.fit_predict import law_s
 from calibration.fit_solver import Floats, fit_grid, grid_values, simplex
 from hardware_profiles import HardwareProfile
 from hardware_profiles.figures import Residual
 from hardware_profiles.grid import Grid
 from hardware_profiles.kernels import Kernels, MemoryBoundFit, RooflineFit
-from sim.cost import laws
 from sim.cost.laws import GEMM_FAMILIES
 from sim.errors import InputError
 
@@ -73,7 +73,7 @@ def fit_section(rows: pd.DataFrame, family: str, law: Law, hardware: HardwarePro
     seconds = rows.seconds.to_numpy()
     held = held_out(rows, family).to_numpy()
     base = _fit_law(law, flops, moved, seconds, ~held, _bounds(hardware, family, dtype))
-    modelled = _law_seconds(base, flops, moved)
+    modelled = law_s(base, flops, moved)
     grids, correction = _fit_grids(law, rows, np.log(seconds / modelled), ~held)
     predicted = modelled * np.exp(correction)
     judged = held if held.any() else ~held
@@ -100,7 +100,7 @@ def _fit_law(
         start += [np.log(_START["peak"]), np.log(_START["sharpness"] - 1.0)]
 
     def loss(x: Floats) -> float:
-        modelled = _law_seconds(_section(law, x, bounds), some_flops, moved[chosen])
+        modelled = law_s(_section(law, x, bounds), some_flops, moved[chosen])
         return float(np.abs(np.log(modelled / seconds[chosen])).mean())
 
     return _section(law, simplex(loss, start), bounds)
@@ -132,12 +132,6 @@ def _section(law: Law, x: Floats, bounds: tuple[float, float]) -> RooflineFit | 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
-
-
-def _law_seconds(section: RooflineFit | MemoryBoundFit, flops: Floats | None, moved: Floats) -> Floats:
-    if isinstance(section, RooflineFit):
-        return np.asarray(laws.roofline(section, flops, moved))
-    return np.asarray(laws.memory_bound(section, moved))
 
 
 def _fit_grids(law: Law, rows: pd.DataFrame, target: Floats, seen: Any) -> tuple[tuple[Grid, ...], Floats]:

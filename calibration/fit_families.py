@@ -20,7 +20,7 @@ MLA_RANK: Final = 512  # DeepSeek-V2/V3 and Kimi: the only latent geometry in pu
 MLA_ROPE: Final = 64
 MLA_QK: Final = 192
 MLA_V: Final = 128
-_WIDTHS: Final = (32, 256, 1024, 4096, 16384, 65536)
+_WIDTHS: Final = (32, 256, 1024, 2048, 4096, 8192, 16384, 65536)
 _KV_BYTES: Final = {"bf16": 2.0, "fp8": 1.0}
 
 
@@ -94,8 +94,8 @@ LAWS: Final = {
         RooflineFit,
         _gemm_work,
         lambda rows: {"m": rows.m, "n": rows.n, "k": rows.k},
-        ({"m": _octaves(0, 15), "n": _WIDTHS, "k": _WIDTHS},),
-        0.05,
+        ({"m": (1.0, *_octaves(4, 15)), "n": _WIDTHS, "k": _WIDTHS},),
+        0.01,
         lambda rows: (rows.n >= 1024) & (rows.k >= 1024),
     ),
     "decode_attention": Law(
@@ -113,6 +113,7 @@ LAWS: Final = {
             {"parallel": _octaves(0, 13), "context": _CONTEXTS, "group": (1, 2, 16), "head_dim": (64, 128, 256)},
             {"batch": (1, 2), "kv_heads": (1, 2), "parallel": _octaves(0, 12, 2), "context": _octaves(6, 16, 2)},
         ),
+        smoothing=0.005,
         judged=lambda rows: rows.batch <= 512,
     ),
     "prefill_attention": Law(

@@ -76,7 +76,7 @@ def _with_kernels(profile: HardwareProfile) -> HardwareProfile:
     """The profile with the scaled kernels of the device it names, where it has none."""
     if profile.kernels_from is None or profile.kernels != Kernels():
         return profile
-    return profile.model_copy(update={"kernels": scaled_kernels(profile, load_hardware(profile.kernels_from))})
+    return profile.model_copy(update={"kernels": scaled_kernels(profile, load_hardware(profile.kernels_from.profile))})
 
 
 @lru_cache

@@ -61,6 +61,13 @@ class Price(StrictModel):
     date: str = Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")
 
 
+class Sibling(StrictModel):
+    """A measured device to scale from; ``bandwidth``: how much more of its datasheet this one reaches (None = 1)."""
+
+    profile: str
+    bandwidth: Figure | None = None
+
+
 class HardwareProfile(StrictModel):
     """One accelerator as servecast knows it.
 
@@ -78,7 +85,7 @@ class HardwareProfile(StrictModel):
     links: Links
     power: Power
     price: Price | None = None
-    kernels_from: str | None = None
+    kernels_from: Sibling | None = None
     kernels: Kernels = Kernels()
     engines: dict[str, EngineOverheads] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any
 from hardware_profiles.kernels import CollectiveFit, Kernels, MemoryBoundFit, RooflineFit
 from hardware_profiles.profile import HardwareProfile
 
+_REACHED = 0.95  # of a matrix peak that neither power nor memory holds back
 _PEAK_OF = {
     "fp8_block": "fp8",
     "nvfp4": "fp4",
@@ -14,10 +15,12 @@ _PEAK_OF = {
 
 
 def scaled_kernels(profile: HardwareProfile, sibling: HardwareProfile) -> Kernels:
-    """The sections of ``sibling`` with peaks, bandwidths and links in proportion to the two datasheets.
+    """The sections of ``sibling`` with bandwidths and links in proportion to the two datasheets.
 
-    Fixed times and the correction grids stay: they belong to the kernels and the architecture. Collectives are kept
-    where both devices are joined by the same kind of link.
+    Compute scales as the FP32 peaks do, that is with cores and clock, up to nearly the matrix peak of the device:
+    kernels that a sibling's power holds back reach a peak that is lower by design. Fixed times and the correction grids
+    stay: they belong to the kernels and the architecture. Collectives are kept where both devices are joined by the
+    same kind of link.
     """
     scale = _Scale(profile, sibling)
     update: dict[str, Any] = {}
@@ -38,7 +41,10 @@ class _Scale:
 
     def __init__(self, profile: HardwareProfile, sibling: HardwareProfile) -> None:
         self._profile, self._sibling = profile, sibling
+        reached = profile.kernels_from.bandwidth if profile.kernels_from else None
         self._bandwidth = profile.memory_bandwidth_bytes_per_s / sibling.memory_bandwidth_bytes_per_s
+        self._bandwidth *= reached.value if reached else 1.0
+        self._cores = profile.peak_flops("fp32") / sibling.peak_flops("fp32")
         self._link = profile.links.gpu_bytes_per_s.value / sibling.links.gpu_bytes_per_s.value
         self._note = {
             "provenance": "assumed",
@@ -50,9 +56,8 @@ class _Scale:
         dtype = _PEAK_OF.get(key, key) if section in ("gemm", "experts") else "bf16"
         if dtype not in self._sibling.compute.peak_flops:
             dtype = "bf16"
-        peak = self._profile.peak_flops(dtype) / self._sibling.peak_flops(dtype)
-        figures = {"peak_flops": fit.peak_flops * peak} | self._memory(fit)
-        return fit.model_copy(update=figures)
+        peak = min(fit.peak_flops * self._cores, _REACHED * self._profile.peak_flops(dtype))
+        return fit.model_copy(update={"peak_flops": peak} | self._memory(fit))
 
     def memory(self, fit: MemoryBoundFit) -> MemoryBoundFit:
         return fit.model_copy(update=self._memory(fit))

@@ -89,7 +89,7 @@ def _latent_decode(
 class PrefillAttention:
     """Seconds of the prefill chunks of a step in all layers of one kernel."""
 
-    __slots__ = ("_count", "_dims", "_heads", "_kernel", "_kv_heads", "windowed")
+    __slots__ = ("_count", "_dims", "_heads", "_kernel", "_kv_heads", "_sustained_flops", "windowed")
 
     def __init__(self, kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat) -> None:
         a = kernel.attention
@@ -100,10 +100,16 @@ class PrefillAttention:
         self._kv_heads = kernel.heads if latent else kernel.kv_heads
         find = mla_prefill_fit if latent else prefill_attention_fit
         fixed = {"group": self._heads / self._kv_heads, "head_dim": a.head_dim}
-        self._kernel = Bounded(find(hardware, kv.kernel_dtype), hardware, "bf16", fixed)
+        fit = find(hardware, kv.kernel_dtype)
+        self._kernel = Bounded(fit, hardware, "bf16", fixed)
+        self._sustained_flops = fit.peak_flops * hardware.sustained_fraction
 
     def __call__(self, chunks: int, tokens: int, pairs: int, keys: int) -> float:
         """Seconds for ``chunks`` chunks of ``tokens`` new tokens that attend ``pairs`` pairs and read ``keys`` keys."""
         flops, moved = laws.prefill_attention_work(pairs, tokens, keys, self._heads, self._kv_heads, self._dims)
         at_once = chunks * self._heads
         return self._count * self._kernel(flops, moved, 0.0, parallel=at_once, new=tokens / chunks)
+
+    def tiles(self, query_rows: int, context: int) -> float:
+        """Seconds of computing ``query_rows`` padded rows against each of ``context`` keys, in all heads."""
+        return self._count * 2.0 * query_rows * context * self._heads * self._dims / self._sustained_flops
