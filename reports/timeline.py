@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics_steps import row_times_s
+from reports.families import by_family
+from sim.metrics_steps import middle_step, row_times_s
 from sim.records import STATUS
 from sim.result import Result, arrays_of
 
 #: A browser holds about a million events; a longer run is shown from its start up to here.
 MAX_STEP_ROWS: Final = 100_000
 MAX_REQUESTS: Final = 20_000
+#: Steps that tell where their time went; to price a step takes longer than to write it.
+MAX_BREAKDOWNS: Final = 10_000
 
 Event = dict[str, Any]
 
@@ -26,6 +29,8 @@ def write_timeline(result: Result, path: Path) -> None:
     rows, requests = len(result.step_columns), len(result.request_columns)
     shown = {"steps_shown": min(rows, MAX_STEP_ROWS), "steps": rows}
     shown |= {"requests_shown": min(requests, MAX_REQUESTS), "requests": requests}
+    if result.context.breakdown is not None:
+        shown["steps_with_breakdown"] = min(rows, MAX_BREAKDOWNS)
     with path.open("w", encoding="utf-8") as file:
         header = json.dumps({"name": result.summary.name, **shown})
         file.write(f'{{"displayTimeUnit": "ms", "otherData": {header}, "traceEvents": [')
@@ -50,6 +55,7 @@ def _events(result: Result) -> Iterator[Event]:
         yield _named(_engine(replica), "thread_name", "steps")
     yield from _steps(result)
     yield from _request_slices(result)
+    yield from _flows(result)
 
 
 def _engine(replica: int) -> int:
@@ -70,11 +76,12 @@ def _steps(result: Result) -> Iterator[Event]:
     columns = {name: values[:MAX_STEP_ROWS].tolist() for name, values in arrays.items()}
     names = list(columns)
     idle = _idle_after(arrays["replica"], arrays["start_s"], row_times_s(arrays)).tolist()
+    shape = {name: np.rint(values).astype(np.int64).tolist() for name, values in _priced(arrays, result).items()}
     for index, values in enumerate(zip(*columns.values(), strict=True)):
         row = dict(zip(names, values, strict=True))
         process, start = _engine(row["replica"]), _us(row["start_s"])
         yield {"ph": "X", "name": _step_name(row), "cat": "step", "pid": process, "tid": 0, "ts": start,
-               "dur": _us(length[index]), "args": _step_arguments(row)}  # fmt: skip
+               "dur": _us(length[index]), "args": _step_arguments(row) | _breakdown(result, shape, index)}  # fmt: skip
         yield from _counters(process, start, row["running"], row["waiting"], row["used_blocks"])
         if idle[index]:
             yield from _counters(process, _us(row["start_s"] + length[index]), 0, 0, 0)
@@ -107,6 +114,21 @@ def _step_arguments(row: Event) -> Event:
     return {name: row[name] for name in wanted}
 
 
+def _priced(arrays: Mapping[str, NDArray[Any]], result: Result) -> dict[str, NDArray[Any]]:
+    if result.context.breakdown is None:
+        return {}
+    return middle_step({name: values[:MAX_BREAKDOWNS] for name, values in arrays.items()})
+
+
+def _breakdown(result: Result, shape: Mapping[str, list[int]], index: int) -> Event:
+    """Microseconds of the row's middle step by family of operators."""
+    breakdown = result.context.breakdown
+    if breakdown is None or index >= MAX_BREAKDOWNS:
+        return {}
+    parts = by_family(breakdown({name: values[index] for name, values in shape.items()}))
+    return {"us of a step": {name: round(value * 1e6, 1) for name, value in parts.items()}}
+
+
 def _request_slices(result: Result) -> Iterator[Event]:
     """Nested async slices: the request, and in it queue, prefill and decode."""
     arrays = {name: values[:MAX_REQUESTS] for name, values in arrays_of(result.request_columns).items()}
@@ -120,6 +142,24 @@ def _request_slices(result: Result) -> Iterator[Event]:
         for name, begin, end in zip(("queue", "prefill", "decode"), moments, moments[1:], strict=False):
             if end > begin:
                 yield from _slice(row, name, begin, end, {})
+
+
+def _flows(result: Result) -> Iterator[Event]:
+    """An arrow for each request: from the step that first has it over the one of its first token to its last."""
+    steps, rows = arrays_of(result.step_columns), arrays_of(result.request_columns)
+    done = np.flatnonzero(rows["status"][:MAX_REQUESTS] == STATUS.index("completed"))
+    for replica in np.unique(rows["replica"][done]):
+        own = np.flatnonzero(steps["replica"] == replica)[:MAX_STEP_ROWS]
+        start = steps["start_s"][own]
+        end = start + row_times_s({name: values[own] for name, values in steps.items()})
+        mine = done[rows["replica"][done] == replica]
+        for phase, moment in (("s", "scheduled_s"), ("t", "first_token_s"), ("f", "finish_s")):
+            at = rows[moment][mine]
+            row = np.searchsorted(start, at, side="right" if phase == "s" else "left").clip(1, len(start)) - 1
+            inside = np.clip(at, start[row] + 0.1 * (end[row] - start[row]), start[row] + 0.9 * (end[row] - start[row]))
+            for request, time_s in zip(rows["id"][mine].tolist(), inside.tolist(), strict=True):
+                yield {"ph": phase, "bp": "e", "name": "request", "cat": "flow", "id": request,
+                       "pid": _engine(int(replica)), "tid": 0, "ts": _us(time_s)}  # fmt: skip
 
 
 def _slice(row: Event, name: str, begin_s: float, end_s: float, arguments: Event) -> Iterator[Event]:

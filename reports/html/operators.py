@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reports.families import by_family
 from reports.html.bars import WIDTH, Bar, Part, stacked
 from reports.html.chart import Chart, Series, figure
 from reports.html.markup import Markup, join, table, tag
@@ -22,16 +23,16 @@ Arrays = Mapping[str, NDArray[Any]]
 SAMPLE: Final = 3000
 DOTS: Final = 400
 
-#: Families of operators as a reader thinks of them; what is in none is element-wise work.
-_FAMILIES: Final = (
-    ("matrix products", 1, {"qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj", "router", "absorb"}),
-    ("experts", 4, {"experts", "shared_experts"}),
-    ("attention", 2, {"decode_attention", "prefill_attention"}),
-    ("communication", 3, {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"}),
-    ("logits and sampling", 5, {"lm_head", "sampling"}),
-    ("host", 0, {"host"}),
-)
-_ELEMENTWISE: Final = ("element-wise", 6)
+_COLOURS: Final = {
+    "matrix products": 1,
+    "attention": 2,
+    "communication": 3,
+    "experts": 4,
+    "drafting": 4,
+    "logits and sampling": 5,
+    "element-wise": 6,
+    "host": 0,
+}
 
 
 def operators_section(result: Result) -> Markup | None:
@@ -40,7 +41,7 @@ def operators_section(result: Result) -> Markup | None:
     if result.context.breakdown is None or not len(runs["steps"]):
         return None
     kinds = _by_kind(result, runs)
-    bars = [Bar(label, _families(parts)) for label, parts in kinds.items() if parts]
+    bars = [Bar(label, _parts(times)) for label, times in kinds.items() if times]
     total = kinds["all steps"]
     whole = sum(total.values())
     ordered = sorted(total.items(), key=lambda item: (-item[1], item[0]))
@@ -85,13 +86,8 @@ def sample(times_s: Floats, most: int) -> tuple[NDArray[np.int64], Floats]:
     return rows.astype(np.int64), np.asarray(hits * (float(upto[-1]) / most), np.float64)
 
 
-def _families(parts: Mapping[str, float]) -> tuple[Part, ...]:
-    found = {name: sum(parts.get(operator, 0.0) for operator in members) for name, _, members in _FAMILIES}
-    known = set().union(*(members for _, _, members in _FAMILIES))
-    rest = sum(value for operator, value in parts.items() if operator not in known)
-    shown = [Part(name, found[name], colour) for name, colour, _ in _FAMILIES if found[name] > 0]
-    host = [part for part in shown if part.name == "host"]
-    return (*(part for part in shown if part.name != "host"), Part(_ELEMENTWISE[0], rest, _ELEMENTWISE[1]), *host)
+def _parts(times: Mapping[str, float]) -> tuple[Part, ...]:
+    return tuple(Part(name, value, _COLOURS[name]) for name, value in by_family(times).items())
 
 
 def _share(parts: Mapping[str, float], name: str) -> str:
