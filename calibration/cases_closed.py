@@ -1,9 +1,8 @@
 """Cases from the silicon sample of aiconfigurator (Apache-2.0, NVIDIA): TTFT and TPOT at a fixed concurrency.
 
 Dense models in aggregated serving. The sample does not say whether a figure is a mean or a median, how many requests
-were sent, nor the engine's limits: means, ten requests a user and the engine's usual budget are assumed, and lengths
-are drawn in 0.8 to 1.0 of nominal. TensorRT-LLM and SGLang are simulated with vLLM's scheduler, which fills a batch
-alike in a closed loop.
+were sent, nor the engine's limits: means, ten requests a user, greedy sampling and the engine's usual budget are
+assumed, and lengths are drawn in 0.8 to 1.0 of nominal.
 
 Some rows name fewer GPUs than their load needs (several engines behind one front end, or prompts found in a cache). A
 row is left out where computing its prompts alone would take more than 75 % of the datasheet FLOP/s of its GPUs;
@@ -12,6 +11,7 @@ the best FP8 and FP4 products measured on Hopper and Blackwell stay below that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ PEAK_DTYPE: Final = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4"}
 SUSTAINED: Final = 0.75  # of the datasheet peak
 REQUESTS_PER_USER: Final = 10
 SHORTEST: Final = 0.8  # of the nominal length
+PRESET: Final = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt-llm"}
 SYNCHRONOUS: Final = ("0.12.0",)  # vLLM versions before asynchronous scheduling became the default
 ASSUMED: Final = f"mean or median not stated; {REQUESTS_PER_USER} requests a user assumed"
 _FIGURE: Final = "_unstated (mean or median)_ms"
@@ -110,9 +111,13 @@ def _case(row: Row) -> Document:
 
 
 def _engine(row: Row, users: int) -> Document:
-    engine: Document = {"preset": "vllm", "quantization": row["weight_dtype"], "max_num_seqs": max(256, users)}
-    if row["engine"] == "vLLM" and row["engine_version"] in SYNCHRONOUS:
-        engine["async_scheduling"] = False
+    engine: Document = {"preset": PRESET[row["engine"]], "quantization": row["weight_dtype"]}
+    engine |= {"max_num_seqs": max(256, users), "sampling": "greedy"}  # benchmark clients send random tokens, greedily
+    if row["engine"] == "vLLM":
+        if re.fullmatch(r"[\d.]+", row["engine_version"]):
+            engine["version"] = row["engine_version"]
+        if row["engine_version"] in SYNCHRONOUS:
+            engine["async_scheduling"] = False
     return engine
 
 

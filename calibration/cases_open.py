@@ -85,7 +85,7 @@ def _run(name: str, stages: list[Row]) -> Document:
 def engine_of(row: Row) -> Document:
     """The engine section that the run's flags say; what they leave out is the preset's."""
     flags = dict(flag.split("=", 1) for flag in row["flags"].split() if "=" in flag)
-    engine: Document = {"preset": "vllm"}
+    engine: Document = {"preset": "vllm", "version": row["engine_version"]}
     for flag in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if flags.get(flag, "").isdecimal():
             engine[flag] = int(flags[flag])
