@@ -22,6 +22,9 @@ from sim.models.kv_format import KvFormat
 _CONTEXT_NODES = (1, *(2**power for power in range(6, 21)))
 
 
+REMEMBERED = 1 << 16  # corrections of prefill shapes kept at a time
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionKernel:
     """The attention of ``count`` equal layers on one rank."""
@@ -89,7 +92,7 @@ def _latent_decode(
 class PrefillAttention:
     """Seconds of the prefill chunks of a step in all layers of one kernel."""
 
-    __slots__ = ("_count", "_dims", "_heads", "_kernel", "_kv_heads", "_sustained_flops", "windowed")
+    __slots__ = ("_count", "_dims", "_factors", "_heads", "_kernel", "_kv_heads", "_sustained_flops", "windowed")
 
     def __init__(self, kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat) -> None:
         a = kernel.attention
@@ -103,12 +106,21 @@ class PrefillAttention:
         fit = find(hardware, kv.kernel_dtype)
         self._kernel = Bounded(fit, hardware, "bf16", fixed)
         self._sustained_flops = fit.peak_flops * hardware.sustained_fraction
+        self._factors: dict[tuple[int, int], float] = {}
 
     def __call__(self, chunks: int, tokens: int, pairs: int, keys: int) -> float:
         """Seconds for ``chunks`` chunks of ``tokens`` new tokens that attend ``pairs`` pairs and read ``keys`` keys."""
         flops, moved = laws.prefill_attention_work(pairs, tokens, keys, self._heads, self._kv_heads, self._dims)
-        at_once = chunks * self._heads
-        return self._count * self._kernel(flops, moved, 0.0, parallel=at_once, new=tokens / chunks)
+        return self._count * self._kernel.seconds(flops, moved, 0.0, self._factor(chunks, tokens))
+
+    def _factor(self, chunks: int, tokens: int) -> float:
+        factor = self._factors.get((chunks, tokens))
+        if factor is None:
+            if len(self._factors) >= REMEMBERED:
+                self._factors.clear()
+            factor = self._kernel.factor(parallel=chunks * self._heads, new=tokens / chunks)
+            self._factors[chunks, tokens] = factor
+        return factor
 
     def tiles(self, query_rows: int, context: int) -> float:
         """Seconds of computing ``query_rows`` padded rows against each of ``context`` keys, in all heads."""

@@ -47,10 +47,18 @@ class Bounded:
 
     def __call__(self, flops: float, moved_bytes: float, cold_bytes: float, **at: float) -> float:
         """Seconds of ``flops`` and ``moved_bytes``, of which ``cold_bytes`` must come out of memory."""
+        return self.seconds(flops, moved_bytes, cold_bytes, self._correction(**at))
+
+    def factor(self, **at: float) -> float:
+        """What the grids say at these axes: dearer to look up than the law is to evaluate."""
+        return self._correction(**at)
+
+    def seconds(self, flops: float, moved_bytes: float, cold_bytes: float, factor: float) -> float:
+        """The same with the correction looked up before."""
         fit, p = self._fit, self._fit.sharpness
         compute, memory = (flops / fit.peak_flops) ** p, (moved_bytes / fit.bandwidth_bytes_per_s) ** p
         both = compute + memory
-        fitted: float = (both ** (1.0 / p) + fit.fixed_s) * self._correction(**at)
+        fitted: float = (both ** (1.0 / p) + fit.fixed_s) * factor
         if self._slowdown and both:
             fitted *= 1.0 + self._slowdown * compute / both
         return max(fitted, flops / self._peak, cold_bytes / self._bandwidth)
