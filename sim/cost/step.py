@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -77,7 +78,7 @@ class CostModel:
         rows = hardware.kernels.mixed_query_rows
         self._mixed_rows = int(rows.value) if rows else 0
         self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
-        self._decode: dict[int, tuple[Table | None, Table | None]] = {}
+        self._decode: dict[tuple[int, int], tuple[Table | None, Table | None]] = {}
         self._by_tokens: dict[int, float] = {}
         self._by_sampled: dict[int, float] = {}
 
@@ -93,7 +94,7 @@ class CostModel:
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps of one line: up to the next node of the attention tables, or to where the GPU overtakes the host."""
         first = self.step(shape)
-        full, windowed = self._decode_tables(shape.decode_seqs)
+        full, windowed = self._decode_tables(shape)
         slope, steps = 0.0, math.inf
         for table, context, growth in (
             (full, shape.decode_context, shape.decode_seqs),
@@ -118,7 +119,8 @@ class CostModel:
         """Seconds by operator; ``host`` is what the GPU waits for."""
         if not shape.tokens:
             return {}
-        sizes = (self._padded(shape.tokens), shape.tokens, shape.decode_seqs, shape.prefill_context, shape.sampled_seqs)
+        decoded, logits = shape.decode_seqs + shape.draft_tokens, self._logit_rows(shape)
+        sizes = (self._padded(shape.tokens), shape.tokens, decoded, shape.prefill_context, logits)
         parts = {
             name: table(size)
             for driver, size in zip(_DRIVERS, sizes, strict=True)
@@ -152,15 +154,19 @@ class CostModel:
         if total is None:
             total = self._totals["tokens"](self._padded(tokens)) + self._totals["routed"](tokens)
             self._by_tokens[tokens] = total
-        sampled = shape.sampled_seqs
+        sampled = self._logit_rows(shape)
         head = self._by_sampled.get(sampled)
         if head is None:
             head = self._by_sampled[sampled] = self._totals["sampled"](sampled)
         total += head
         if self._latent:
-            total += self._totals["decode_seqs"](shape.decode_seqs)
+            total += self._totals["decode_seqs"](shape.decode_seqs + shape.draft_tokens)
             total += self._totals["prefill_context"](shape.prefill_context)
         return total
+
+    def _logit_rows(self, shape: StepShape) -> int:
+        """Tokens that need logits: all drafts are judged by the model's own choice at their place."""
+        return shape.sampled_seqs + shape.draft_tokens
 
     def _padded(self, tokens: int) -> int:
         """Tokens after padding to a captured CUDA graph (vLLM: 1, 2, 4, then multiples of 8, of 16 above 256)."""
@@ -171,19 +177,25 @@ class CostModel:
         grain = 8 if tokens <= 256 else 16
         return min(-(-tokens // grain) * grain, self._capture)
 
-    def _decode_tables(self, seqs: int) -> tuple[Table | None, Table | None]:
-        """Attention of the layers that attend everything, and of those with a window, for ``seqs`` sequences."""
-        found = self._decode.get(seqs)
+    def _decode_tables(self, shape: StepShape) -> tuple[Table | None, Table | None]:
+        """Attention of the layers that attend everything, and of those with a window, against the summed contexts.
+
+        With drafts a sequence has several queries; its keys and values are read once for all of them.
+        """
+        seqs = shape.decode_seqs
+        queries = -(-(seqs + shape.draft_tokens) // max(seqs, 1))
+        found = self._decode.get((seqs, queries))
         if found is None:
             tables: list[list[Table]] = [[], []]
             for kernel in self._kernels:
-                tables[kernel.windowed].append(decode_table(kernel, self.hardware, self._kv, seqs))
+                wide = replace(kernel, heads=kernel.heads * queries)
+                tables[kernel.windowed].append(decode_table(wide, self.hardware, self._kv, seqs))
             found = (_sum(tables[0]) if tables[0] else None, _sum(tables[1]) if tables[1] else None)
-            self._decode[seqs] = found
+            self._decode[seqs, queries] = found
         return found
 
     def _decode_attention(self, shape: StepShape) -> float:
-        full, windowed = self._decode_tables(shape.decode_seqs)
+        full, windowed = self._decode_tables(shape)
         total = full(shape.decode_context) if full is not None else 0.0
         if windowed is not None:
             total += windowed(shape.decode_context_windowed)
@@ -191,7 +203,7 @@ class CostModel:
 
     def _decode_attentions(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Decode attention of steps without prefill, one for each context."""
-        full, cut = self._decode_tables(shape.decode_seqs)
+        full, cut = self._decode_tables(shape)
         total = full.many(context) if full is not None else np.zeros(len(context))
         return total + cut.many(windowed) if cut is not None else total
 

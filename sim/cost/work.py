@@ -59,7 +59,8 @@ class ModelWork:
                 total += rows * 2.0 * operator.hidden * operator.width * operator.projections * operator.count
         for windowed, decode_flops, pair_flops, _ in self._attention:
             suffix = "_windowed" if windowed else ""
-            total += decode_flops * shape[f"decode_context{suffix}"] + pair_flops * shape[f"prefill_pairs{suffix}"]
+            queried = shape[f"decode_context{suffix}"] * drivers["queries"]
+            total += decode_flops * queried + pair_flops * shape[f"prefill_pairs{suffix}"]
         return total * self._gpus
 
     def bytes_moved(self, shape: Shapes) -> Floats:
@@ -81,12 +82,16 @@ class ModelWork:
 
 
 def _drivers(shape: Shapes) -> dict[str, Floats]:
+    decodes = np.asarray(shape["decode_seqs"], np.float64)
+    drafts = np.asarray(shape.get("draft_tokens", 0.0), np.float64)
+    tokens = decodes + drafts + shape["prefill_tokens"]
     return {
-        "tokens": np.asarray(shape["decode_seqs"] + shape["prefill_tokens"], np.float64),
-        "routed": np.asarray(shape["decode_seqs"] + shape["prefill_tokens"], np.float64),
-        "decode_seqs": np.asarray(shape["decode_seqs"], np.float64),
+        "tokens": tokens,
+        "routed": tokens,
+        "decode_seqs": decodes + drafts,
+        "queries": 1.0 + drafts / np.maximum(decodes, 1.0),  # of a sequence that decodes
         "prefill_context": np.asarray(shape["prefill_context"], np.float64),
-        "sampled": np.asarray(shape["sampled_seqs"], np.float64),
+        "sampled": drafts + shape["sampled_seqs"],
     }
 
 
