@@ -1,14 +1,32 @@
-"""The commands that read and write documents: compare and convert; mounted by the command line."""
+"""The commands that read and write documents: show, compare, convert, doctor; mounted by the command line."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from reports.compare.command import compare
 from reports.convert.command import convert
+from reports.show_command import show
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Look at this installation: versions, extras, writable folders. Exits with 1 if something needed is missing.
+
+    servecast doctor
+    """
+    from reports.doctor import examine, print_findings
+
+    findings = examine()
+    print_findings(findings, as_json)
+    if any(finding.state == "missing" for finding in findings):
+        raise typer.Exit(1)
 
 
 def mount(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    app.command()(compare)
-    app.command()(convert)
+    for command in (show, compare, convert, doctor):
+        app.command()(command)

@@ -161,6 +161,9 @@ class Result:
         self.irregular_gaps_s = irregular_gaps_s
         self.gap_tokens = gap_tokens
 
+    def _repr_html_(self) -> str:
+        return self.summary._repr_html_()
+
     @cached_property
     def requests(self) -> pd.DataFrame:
         """One row a request: the records, with NaN for what never happened, and ttft_s, tpot_s, e2e_s, queue_s."""

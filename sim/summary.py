@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from typing import Final
 
 from pydantic import Field
@@ -185,3 +186,27 @@ class Summary(StrictModel):
     def to_json(self) -> str:
         """The summary as indented JSON with a newline at its end."""
         return self.model_dump_json(indent=2) + "\n"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the latencies, and whether the promise was kept."""
+        shown = ("mean", "p50", "p90", "p99", "max")
+        head = "".join(f"<th>{name}</th>" for name in ("seconds", *shown))
+        rows = "".join(
+            f"<tr><th>{name[:-2]}</th>{''.join(_cell(getattr(getattr(self, name), each)) for each in shown)}</tr>"
+            for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")
+        )
+        done = f"{self.requests.completed:,} of {self.requests.submitted:,} requests in {self.duration_s:.4g} s"
+        met = "; ".join(f"{key}: {_VERDICTS[kept]}" for key, kept in self.slo.met.items())
+        notes = "".join(f"<br>{html.escape(note)}" for note in self.notes)
+        return (
+            f"<b>{html.escape(self.name)}</b> {done}{f'; {met}' if met else ''}"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            f"{_cell(self.throughput.output_tokens_per_s, 'span')} output tokens/s{notes}"
+        )
+
+
+_VERDICTS: Final = {True: "met", False: "missed", None: "not measured"}
+
+
+def _cell(value: float | None, name: str = "td") -> str:
+    return f"<{name}>{'-' if value is None else f'{value:.4g}'}</{name}>"

@@ -1,0 +1,110 @@
+"""doctor, show workloads FILE, completion, and what a notebook shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_run import toy_run
+
+import cli
+from reports import doctor
+
+ROOT = Path(__file__).resolve().parents[2]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def servecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_doctor_finds_this_installation_well(servecast: Run) -> None:
+    code, out, err = servecast("doctor", "--json")
+    assert (code, err) == (0, "")
+    found = {finding["what"]: finding for finding in json.loads(out)}
+    assert found["numpy"]["state"] == "ok"
+    assert found["working folder"]["state"] == "ok"
+    assert {"extra calibrate", "extra cluster", "extra docs", "extra test"} <= set(found)
+
+
+def test_doctor_names_what_is_missing(servecast: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_NEEDED", ("numpy", "a-package-nobody-has"))
+    code, out, _ = servecast("doctor")
+    assert code == 1
+    assert "MISSING  a-package-nobody-has" in out
+
+
+def test_a_trace_is_described_and_drawn(servecast: Run, tmp_path: Path) -> None:
+    trace, plot = tmp_path / "requests.csv", tmp_path / "requests.png"
+    rows = [f"{n / 4},{100 + n},{10 + n % 3}" for n in range(40)]
+    trace.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]))
+    code, out, err = servecast("show", "workloads", trace, "--plot", plot)
+    assert (code, err) == (0, "")
+    assert "4 a second" in out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    figures = json.loads(servecast("show", "workloads", trace, "--json")[1])
+    assert figures["requests"] == 40
+
+
+def test_the_workload_of_a_scenario_and_a_preset_is_drawn(servecast: Run, tmp_path: Path) -> None:
+    for name in (ROOT / "examples" / "mixtral-prefix.yaml", "mooncake-conversation"):
+        code, out, _ = servecast("show", "workloads", name, "--plot", tmp_path / "w.svg")
+        assert code == 0
+        assert "prefix share" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["show", "workloads", "no/such.csv"], "no/such.csv"),
+        (["show", "workloads", "sharegbt"], "did you mean 'sharegpt'"),
+        (["show", "workloads", "sharegpt", "--plot", "x.gif"], "x.gif"),
+        (["show", "models", "--plot", "x.png"], "nothing to draw"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(servecast: Run, arguments: list[str], word: str) -> None:
+    code, out, err = servecast(*arguments)
+    assert (code, out) == (2, "")
+    assert word in err
+
+
+def test_a_shell_completes_commands() -> None:
+    environment = os.environ | {
+        "_CLI.PY_COMPLETE": "complete_bash",
+        "_CLI_PY_COMPLETE": "complete_bash",
+        "COMP_WORDS": "cli.py comp",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "cli.py")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "compare" in done.stdout.split()
+
+
+def test_a_notebook_shows_the_latencies_and_no_markup_of_a_name() -> None:
+    result = toy_run(count=60).result
+    hostile = result.summary.model_copy(update={"name": "<script>", "notes": ("<b>",)})
+    shown = hostile._repr_html_()
+    assert "<script>" not in shown
+    assert "<b>&lt;" in shown
+    assert "ttft" in result._repr_html_()
+
+
+def test_every_package_says_that_it_is_typed() -> None:
+    for package in ("sim", "workloads", "hardware_profiles", "calibration", "reports"):
+        assert (ROOT / package / "py.typed").exists()
