@@ -47,7 +47,6 @@ app = typer.Typer(
     help="Forecast how a large language model will serve: latency, throughput, KV memory and cost, without a GPU.",
     epilog="Start with: servecast simulate examples/llama-70b-h100.yaml",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -220,25 +219,6 @@ def validate(
         typer.echo(f"servecast: {sentence}", err=True)
     if broken:
         raise typer.Exit(EXIT_CHECK)
-
-
-@app.command()
-def show(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="models, hardware, workloads or presets.")],
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One of them, in full.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List what ships with servecast, or show one entry with the provenance of its numbers.
-
-    servecast show hardware
-
-    servecast show hardware h100-sxm
-    """
-    from reports.show import print_catalogue
-
-    print_catalogue(kind, name, as_json)
 
 
 app.command()(sweep)
