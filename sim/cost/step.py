@@ -93,22 +93,24 @@ class CostModel:
 
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps of one line: up to the next node of the attention tables, or to where the GPU overtakes the host."""
-        first = self.step(shape)
         full, windowed = self._decode_tables(shape)
-        slope, steps = 0.0, math.inf
+        gpu, slope, steps = self._attention_free_s(shape), 0.0, math.inf
         for table, context, growth in (
             (full, shape.decode_context, shape.decode_seqs),
             (windowed, shape.decode_context_windowed, growing_windowed),
         ):
-            if table is not None and growth:
-                _, piece_slope, end = table.piece(context)
-                slope += piece_slope * growth
-                steps = min(steps, (end - context) // growth + 1)
-        if self._async and slope > 0.0:
-            hidden = self._host(shape) - self._gpu_s(shape)
-            if hidden > 0.0:
-                return AffineRun(first, 0.0, min(steps, math.floor(hidden / slope) + 1))
-        return AffineRun(first, slope, steps)
+            if table is not None:
+                intercept, piece_slope, end = table.piece(context)
+                gpu += intercept + piece_slope * context
+                if growth:
+                    slope += piece_slope * growth
+                    steps = min(steps, (end - context) // growth + 1)
+        host = self._host(shape)
+        if not self._async:
+            return AffineRun(gpu + host + self._gap_s, slope, steps)
+        if gpu >= host or slope <= 0.0:
+            return AffineRun(max(gpu, host) + self._gap_s, slope, steps)
+        return AffineRun(host + self._gap_s, 0.0, min(steps, math.floor((host - gpu) / slope) + 1))
 
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Durations of decode-only steps with the counts of ``shape``, one for each context."""
