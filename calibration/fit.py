@@ -145,7 +145,8 @@ def _fit_grids(law: Law, rows: pd.DataFrame, target: Floats, seen: Any) -> tuple
             continue
         at, logs = [values[name] for name in nodes], [np.log2(axis) for axis in nodes.values()]
         weight = np.ones(int(seen.sum()))
-        fitted = fit_grid([value[seen] for value in at], logs, (target - total)[seen], weight, law.smoothing)
+        thin = max(1.0, np.prod([len(axis) for axis in nodes.values()]) / seen.sum())
+        fitted = fit_grid([value[seen] for value in at], logs, (target - total)[seen], weight, law.smoothing * thin)
         factors = np.round(np.exp(fitted), 3)
         axes = {name: tuple(float(node) for node in axis) for name, axis in nodes.items()}
         grids.append(Grid(axes=axes, factor=tuple(float(factor) for factor in factors.ravel())))

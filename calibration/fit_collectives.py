@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_SEGMENTS = 4
 _GAIN = 0.8  # another segment must cut the error at least to this
+_GOOD = 0.005  # mean relative error that needs no further segment
 
 
 def fit_collective(rows: pd.DataFrame) -> CollectiveFit:
@@ -50,7 +51,7 @@ def _segments(sizes: Floats, seconds: Floats) -> list[Segment]:
     """The fewest segments after which one more no longer pays."""
     best = _split(sizes, seconds, 1)
     for count in range(2, _MAX_SEGMENTS + 1):
-        if len(sizes) < 3 * count:
+        if len(sizes) < 3 * count or best[0] < _GOOD * len(sizes):
             break
         candidate = _split(sizes, seconds, count)
         if candidate[0] > _GAIN * best[0]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from hardware_profiles.figures import Figure
+from hardware_profiles.figures import Figure, Provenance
 from hardware_profiles.kernels import Kernels
 from hardware_profiles.overheads import EngineOverheads
 from sim.errors import InputError
@@ -68,6 +68,15 @@ class Sibling(StrictModel):
     bandwidth: Figure | None = None
 
 
+class StepTimeError(StrictModel):
+    """Relative error of whole predicted steps against measured ones, as fractions."""
+
+    p50: float = Field(ge=0)
+    p90: float = Field(ge=0)
+    provenance: Provenance
+    source: str = Field(min_length=3)
+
+
 class HardwareProfile(StrictModel):
     """One accelerator as servecast knows it.
 
@@ -85,10 +94,18 @@ class HardwareProfile(StrictModel):
     links: Links
     power: Power
     price: Price | None = None
+    step_time_error: StepTimeError | None = None
     kernels_from: Sibling | None = None
     kernels: Kernels = Kernels()
     engines: dict[str, EngineOverheads] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def step_error(self) -> StepTimeError:
+        """How far predicted steps are off: as measured for this device, else as is usual for how it was calibrated."""
+        if self.step_time_error is not None:
+            return self.step_time_error
+        return _USUAL_ERROR["fitted" if self.calibrated else "scaled" if self.kernels_from else "datasheet"]
 
     @property
     def memory_visible_bytes(self) -> int:
@@ -142,3 +159,12 @@ class HardwareProfile(StrictModel):
             f"no peak for {dtype!r} or wider",
             f"listed: {', '.join(sorted(self.compute.peak_flops))}",
         )
+
+
+_USUAL_ERROR = {
+    "fitted": StepTimeError(p50=0.05, p90=0.12, provenance="assumed", source="twice that of the devices with runs"),
+    "scaled": StepTimeError(p50=0.12, p90=0.30, provenance="assumed", source="scaled from another device"),
+    "datasheet": StepTimeError(
+        p50=0.20, p90=0.50, provenance="assumed", source="typical efficiencies of other devices"
+    ),
+}
