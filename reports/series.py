@@ -63,7 +63,7 @@ def series_of(result: Result, bins: int = 160) -> Series | None:
         running=mean(runs["running"] * length_s),
         waiting=_waiting(rows, edges),
         kv_utilization=mean(blocks * length_s) / max(all_blocks, 1),
-        output_tokens_per_s=mean((runs["sampled_seqs"] + runs["accepted_tokens"]) * runs["steps"]),
+        output_tokens_per_s=mean(runs["sampled_seqs"] * runs["steps"] + runs["accepted_tokens"]),
         prefill_tokens_per_s=mean(runs["prefill_tokens"] * runs["steps"]),
     )
 

@@ -43,7 +43,7 @@ def kv_use(runs: Arrays, usable_blocks: int, block_size: int) -> tuple[float | N
     n = runs["steps"].astype(np.float64)
     growth = (runs["used_blocks_end"] - runs["used_blocks"]) / np.maximum(n - 1, 1)
     block_seconds = _weighted_sum(runs, runs["used_blocks"], growth)
-    token_seconds = _weighted_sum(runs, runs["held_tokens"], runs["decode_seqs"])
+    token_seconds = _weighted_sum(runs, runs["held_tokens"], token_growth(runs))
     peak = max(int(runs["used_blocks"].max()), int(runs["used_blocks_end"].max())) / usable_blocks
     time_s = float(row_times_s(runs).sum())
     mean = block_seconds / time_s / usable_blocks if time_s > 0 else None
@@ -97,10 +97,15 @@ def _weighted_sum(runs: Arrays, start: NDArray[Any], slope: NDArray[Any]) -> flo
     return float((line + second_power * slope * increment).sum())
 
 
+def token_growth(runs: Arrays) -> Floats:
+    """(rows,) tokens by which the contexts of the decodes of a row grow with each step, on average."""
+    return np.asarray(runs["decode_seqs"] + runs["accepted_tokens"] / runs["steps"])
+
+
 def middle_step(runs: Arrays) -> dict[str, Floats]:
-    """The shape of each row's mean step: contexts grow by a token a decode each step."""
+    """The shape of each row's mean step: contexts grow by the tokens that come out."""
     shape = {name: runs[name].astype(np.float64) for name in SHAPE_COLUMNS}
-    grown = (runs["steps"] - 1) / 2 * runs["decode_seqs"]
+    grown = (runs["steps"] - 1) / 2 * token_growth(runs)
     unbounded = runs["decode_context_windowed"] == runs["decode_context"]
     shape["decode_context"] = runs["decode_context"] + grown
     shape["decode_context_windowed"] = runs["decode_context_windowed"] + np.where(unbounded, grown, 0.0)

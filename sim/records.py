@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 # (name, array type code). Times are seconds from the start of the run; -1.0 where it never happened.
 REQUEST_COLUMNS: Final = (
@@ -34,7 +33,9 @@ STATUS: Final = ("completed", "rejected", "unfinished", "lost")
 BUFFERED_ROWS: Final = 4096
 
 # A row stands for `steps` consecutive steps with the same members; step i of the row takes
-# duration_s + i * increment_s and, where it decodes, has decode_context + i * decode_seqs.
+# duration_s + i * increment_s and, where it decodes, has decode_context + i * decode_seqs. With drafts the steps of a row
+# are unequal: duration_s is their mean, contexts grow by decode_seqs + accepted_tokens / steps on average, and the gaps
+# between their tokens are kept one by one beside the rows.
 STEP_COLUMNS: Final = (
     ("replica", "i"),
     ("step", "q"),  # number of the row's first step, counted per replica
@@ -60,7 +61,7 @@ STEP_COLUMNS: Final = (
     ("held_tokens", "q"),  # tokens computed and held in those blocks, first step
     ("preempted", "i"),
     ("draft_tokens", "q"),  # drafts verified beside the decodes' own tokens
-    ("accepted_tokens", "q"),  # output tokens beyond one for each sampled sequence
+    ("accepted_tokens", "q"),  # output tokens beyond one for each sampled sequence, of all steps of the row
 )
 
 
@@ -87,12 +88,6 @@ class Columns:
     def append(self, row: Sequence[float]) -> None:
         """Add a row, values in column order."""
         self._buffer.extend(row)
-        if len(self._buffer) >= self._full:
-            self._flush()
-
-    def extend(self, rows: NDArray[np.float64]) -> None:
-        """Add rows, (rows, columns)."""
-        self._buffer.frombytes(rows.tobytes())
         if len(self._buffer) >= self._full:
             self._flush()
 

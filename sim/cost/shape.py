@@ -91,7 +91,7 @@ class StepTimer(Protocol):
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """(n,) durations of decode-only steps with the counts of ``shape`` that attend ``context`` tokens each.
 
-        Each equals ``step`` of the same shape.
+        Each equals ``step`` of the same shape. Contexts ascend.
         """
         ...
 

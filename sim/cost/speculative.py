@@ -105,8 +105,7 @@ class RecurrentDrafter:
 
     def gpu_times(self, shape: StepShape, context: Floats, windowed: Floats) -> Floats:
         """All passes of decode-only steps."""
-        total = self._model.gpu_times(replace(shape, sampled_seqs=shape.decode_seqs), context, windowed)
-        total = total + self._depth * PASS_GAP_S
+        total = self._model.gpu_times(shape, context, windowed) + self._depth * PASS_GAP_S
         more = self._further(shape)
         if more is None:
             return np.asarray(total)

@@ -50,8 +50,12 @@ class Table:
         return self._intercepts[piece] + self._slopes[piece] * count
 
     def many(self, counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Seconds at each of ``counts``, all positive; each equals the call with that count."""
-        piece = np.clip(np.searchsorted(self._nodes, counts, side="right") - 1, 0, len(self._slopes) - 1)
+        """Seconds at each of ``counts``, ascending and positive; each equals the call with that count."""
+        inner = self._nodes[1 : len(self._slopes)]
+        first, last = bisect_right(inner, counts[0]), bisect_right(inner, counts[-1])
+        if first == last:
+            return np.asarray(self._intercepts[first] + self._slopes[first] * counts)
+        piece = np.searchsorted(inner, counts, side="right")
         return np.asarray(np.asarray(self._intercepts)[piece] + np.asarray(self._slopes)[piece] * counts)
 
     def piece(self, count: float) -> tuple[float, float, float]:

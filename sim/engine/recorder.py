@@ -11,6 +11,9 @@ from sim.engine.step import Step
 from sim.records import REQUEST_COLUMNS, STATUS, STEP_COLUMNS, Columns
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from sim.engine.replica import Replica
 
 COMPLETED, REJECTED, UNFINISHED, LOST = range(len(STATUS))
@@ -76,6 +79,11 @@ class Recorder:
         """Add the gap of ``tokens`` tokens that did not follow their predecessors by one step."""
         self.gaps_s.append(ticks * self.tick_s)
         self.gap_tokens.append(tokens)
+
+    def gaps(self, seconds: NDArray[np.float64], tokens: int) -> None:
+        """Add gaps of ``tokens`` tokens each."""
+        self.gaps_s.frombytes(seconds.data.cast("B"))
+        self.gap_tokens.extend(array("q", (tokens,)) * len(seconds))
 
     def step(self, replica: Replica, step: Step, start: Tick, end: Tick, waited: int = 0) -> None:
         """Add the row of a single step, just scheduled; ``waited`` of its decodes were passed over before it."""

@@ -19,7 +19,7 @@ from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
 from sim.engine.speculative_group import VerifyGroup
 from sim.engine.speculative_jump import VerifyJump, plan_verify
-from sim.engine.speculative_rows import verify_rows
+from sim.engine.speculative_rows import verify_row
 from sim.engine.step import InFlight, Step
 
 MANY = 1 << 40
@@ -221,18 +221,14 @@ class Replica(EngineProcess):
 
     def _settle(self, jump: Jump) -> InFlight:
         """Account for the steps of a jump that were done; return the last of them, whose output is yet to come in."""
-        steps, row = jump.steps, None
-        if isinstance(jump, VerifyJump):
-            self.recorder.steps.extend(verify_rows(self, jump, self.recorder.tick_s))
-        else:
-            row = self.recorder.open_run(self, jump)
+        steps = jump.steps
+        row = verify_row(self, jump) if isinstance(jump, VerifyJump) else self.recorder.open_run(self, jump)
         if self._log:
             finishing = self._settle_one_by_one(jump, self._log)
         else:
             finishing = self.scheduler.extend(steps)
             self.steps += steps
-        if row:
-            self.recorder.close_run(self, row)
+        self.recorder.close_run(self, row)
         self._times.jumped(jump.end(steps))
         return InFlight(jump.end(steps - 1), jump.end(steps), finishing)
 

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+Stream = NDArray[np.int32] | NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 REQUESTS: Final = 256  # whose steps are drawn together
@@ -19,9 +19,15 @@ _STREAM: Final = 0x616363657074  # spawn key of these random numbers, apart from
 
 
 class Acceptance(Protocol):
-    """What comes out of the verify steps of each request."""
+    """What comes out of the verify steps of each request.
 
-    def stream(self, request: int, steps: int) -> Ints:
+    Attributes:
+        tokens_per_step: mean tokens of a verify step.
+    """
+
+    tokens_per_step: float
+
+    def stream(self, request: int, steps: int) -> Stream:
         """(n + 1,) tokens given out by the first v verify steps of ``request``, v = 0 to n; n is at least ``steps``.
 
         A verify step gives out the accepted drafts and one token more.
@@ -113,9 +119,10 @@ class DrawnAcceptance:
     def __init__(self, seed: int, survival: Survival) -> None:
         self._seed = seed
         self._survival = survival
-        self._blocks: OrderedDict[int, Ints] = OrderedDict()
+        self.tokens_per_step = survival.tokens_per_step
+        self._blocks: OrderedDict[int, Stream] = OrderedDict()
 
-    def stream(self, request: int, steps: int) -> Ints:
+    def stream(self, request: int, steps: int) -> Stream:
         """The request's row of its block."""
         index, row = divmod(request, REQUESTS)
         block = self._blocks.get(index)
@@ -124,21 +131,26 @@ class DrawnAcceptance:
             self._blocks[index] = block
             if len(self._blocks) > KEPT:
                 self._blocks.popitem(last=False)
-        own: Ints = block[row]
+        own: Stream = block[row]
         return own
 
-    def _draw(self, index: int, steps: int, known: Ints | None) -> Ints:
-        """The block with at least ``steps`` steps, twice as many as were known."""
+    def _draw(self, index: int, steps: int, known: Stream | None) -> Stream:
+        """The block with at least ``steps`` steps, and some more than were known."""
         begin = 0 if known is None else known.shape[1] - 1
-        parts = [np.zeros((REQUESTS, 1), np.int64) if known is None else known]
-        survival = self._survival.of(self._generator(index, 0), REQUESTS)
-        for chunk in range(begin // STEPS, max(-(-steps // STEPS), 2 * begin // STEPS)):
-            draws = self._generator(index, 1 + chunk).random((REQUESTS, STEPS))
-            tokens = np.ones((REQUESTS, STEPS), np.int64)
+        survival = self._survival.of(self._generator(index, 0), REQUESTS).astype(np.float32)
+        parts = []
+        for chunk in range(begin // STEPS, max(-(-steps // STEPS), begin * 5 // (4 * STEPS))):
+            draws = self._generator(index, 1 + chunk).random((REQUESTS, STEPS), np.float32)
+            tokens = np.ones((REQUESTS, STEPS), np.int8)
             for position in range(self._survival.depth):
                 tokens += draws < survival[:, position, None]
-            parts.append(np.cumsum(tokens, axis=1) + parts[-1][:, -1:])
-        return np.concatenate(parts, axis=1)
+            parts.append(tokens)
+        block = np.zeros((REQUESTS, 1 + begin + STEPS * len(parts)), np.int32)
+        if known is not None:
+            block[:, : begin + 1] = known
+        np.cumsum(np.concatenate(parts, axis=1), axis=1, dtype=np.int32, out=block[:, begin + 1 :])
+        block[:, begin + 1 :] += block[:, begin, None]
+        return block
 
     def _generator(self, index: int, part: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(_STREAM, index, part)))
@@ -149,8 +161,9 @@ class RecordedRule:
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self._modulus = num_speculative_tokens + 1
+        self.tokens_per_step = 1 + num_speculative_tokens / 2
 
-    def stream(self, request: int, steps: int) -> Ints:
+    def stream(self, request: int, steps: int) -> Stream:
         """The sums of the rule."""
         tokens = 1 + (3 * request + 5 * np.arange(steps, dtype=np.int64)) % self._modulus
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(tokens)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sim.engine.request import Request
-from sim.engine.speculative_acceptance import Acceptance, Ints
+from sim.engine.speculative_acceptance import Acceptance, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Speculation:
     drops_last_hit: bool = False
     disable_by_batch_size: int | None = None
 
-    def stream_of(self, request: Request, steps: int) -> Ints:
+    def stream_of(self, request: Request, steps: int) -> Stream:
         """Tokens given out by the first v verify steps of ``request``, for v up to ``steps`` at least."""
-        stream: Ints | None = request.stream
+        stream: Stream | None = request.stream
         if stream is None or len(stream) <= steps:
             stream = request.stream = self.acceptance.stream(request.id, steps)
         return stream

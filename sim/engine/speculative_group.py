@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sim.engine.config import EngineConfig
 from sim.engine.request import Request
+from sim.engine.speculative_acceptance import Stream
 from sim.engine.speculative_config import Speculation
 
 Ints = NDArray[np.int64]
@@ -99,11 +100,6 @@ class VerifyGroup:
         begin = self.step - self._first
         return self._sums[:, begin : begin + steps]
 
-    @property
-    def held_blocks(self) -> int:
-        """Blocks that the members hold."""
-        return self._held
-
     # -- members ------------------------------------------------------------------------------------------------------
 
     def join(self, request: Request) -> bool:
@@ -129,18 +125,19 @@ class VerifyGroup:
         heappush(self._ends, (request.last_group_step, request.rank, request))
         return True
 
-    def _course(self, request: Request, first: int) -> tuple[Ints, int]:
+    def _course(self, request: Request, first: int) -> tuple[Stream, int]:
         """Tokens given out by the first v steps, and the v at which the request ends; it has done ``first`` steps."""
         left = request.output - request.issued
         if not self.drafts:
             return np.arange(left + 1, dtype=np.int64), left
-        stream = self._speculation.stream_of(request, first + 1 + left // 2)
+        likely = int(1.1 * left / self._speculation.acceptance.tokens_per_step) + 8
+        stream = self._speculation.stream_of(request, first + min(left, likely))
         goal = int(stream[first]) + left
-        if stream[-1] < goal:
-            stream = self._speculation.stream_of(request, first + left)
+        while stream[-1] < goal:  # each step gives out one token at least
+            stream = self._speculation.stream_of(request, min(first + left, len(stream) + likely))
         return stream, int(stream.searchsorted(goal))
 
-    def _steps_within_length(self, request: Request, course: Ints, first: int, last: int, base: int) -> int:
+    def _steps_within_length(self, request: Request, course: Stream, first: int, last: int, base: int) -> int:
         """Steps until the request ends, or until vLLM would cut its drafts or slots at ``max_model_len``."""
         room = self._max_model_len - 1 - self.width - max(0, self._lookahead - 1)
         if request.prompt + request.output - 2 <= room:  # the last step begins with no more than this computed

@@ -24,13 +24,11 @@ class VerifyJump(Jump):
         ends: when the step before the run and each of its steps end.
         times: the same, in an array.
         sums: (5, steps) sums of the group's steps.
-        held_before: blocks that the group holds before the run.
     """
 
     ends: list[Tick]
     times: Floats
     sums: Ints
-    held_before: int
 
     def end(self, step: int) -> Tick:
         """When step ``step`` ends (0: the step before the run)."""
@@ -39,12 +37,6 @@ class VerifyJump(Jump):
     def scheduled_before(self, now: Tick) -> int:
         """Steps of the run that are scheduled before ``now``."""
         return bisect_left(self.ends, now, 0, self.steps)
-
-    def waiting_at_each(self) -> Ints | int:
-        """Queue length when each step is scheduled; one number where it never changes."""
-        if not self.arrivals:
-            return self.waiting
-        return self.waiting + np.searchsorted(self.arrivals, self.times[: self.steps], "right")
 
 
 def plan_verify(
@@ -79,5 +71,4 @@ def plan_verify(
         ends=times.tolist(),
         times=times,
         sums=sums,
-        held_before=group.held_blocks,
     )

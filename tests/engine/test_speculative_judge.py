@@ -63,16 +63,20 @@ def test_step_rows_tell_what_the_judge_saw(seed: int, jump: bool) -> None:
     judge.run()
     table = run(document, jump=jump).recorder.steps
     rows = [dict(zip(table.names, row, strict=True)) for row in zip(*map(table.column, table.names), strict=True)]
-    rows.sort(key=lambda row: row["step"])
-    assert len(rows) == len(judge.facts)
-    for row, fact in zip(rows, judge.facts, strict=True):
+    assert sum(row["steps"] for row in rows) == len(judge.facts)
+    facts = {fact["step"]: fact for fact in judge.facts}
+    for row in rows:
+        run_of_facts = [facts[row["step"] + i] for i in range(row["steps"])]
+        first = run_of_facts[0]
         names = ("step", "sampled_seqs", "running", "waiting", "used_blocks", "preempted")
-        assert {name: row[name] for name in names} == {name: fact[name] for name in names}
-        assert row["decode_seqs"] + row["prefill_seqs"] == fact["seqs"]
-        assert row["decode_seqs"] + row["draft_tokens"] + row["prefill_tokens"] == fact["tokens"]
-        assert round(row["duration_s"] / TICK_S) == fact["duration_us"]
-        assert round(row["start_s"] / TICK_S) == fact["start_us"]
+        assert {name: row[name] for name in names} == {name: first[name] for name in names}
+        assert row["used_blocks_end"] == run_of_facts[-1]["used_blocks"]
+        assert round(row["start_s"] / TICK_S) == first["start_us"]
+        assert round(row["duration_s"] * row["steps"] / TICK_S) == sum(fact["duration_us"] for fact in run_of_facts)
         assert 0 <= row["held_tokens"] <= row["used_blocks"] * document["config"]["block_size"]
+        for fact in run_of_facts:
+            assert row["decode_seqs"] + row["prefill_seqs"] == fact["seqs"]
+            assert row["decode_seqs"] + row["draft_tokens"] + row["prefill_tokens"] == fact["tokens"]
 
 
 @pytest.mark.parametrize("jump", [False, True])

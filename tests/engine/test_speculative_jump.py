@@ -18,8 +18,8 @@ from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.conformance import engine_of, workload_of
 from sim.cost.shape import AffineRun, StepShape
 from sim.engine.config import EngineConfig
-from sim.engine.stall import SimulationStalledError
 from sim.engine.speculative_acceptance import BetaSurvival, DrawnAcceptance, Survival, SurvivalByPosition
+from sim.engine.stall import SimulationStalledError
 from sim.records import Columns
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
@@ -110,9 +110,30 @@ def arrays(table: Columns) -> Arrays:
 
 def by_step(table: Columns) -> Arrays:
     rows = arrays(table)
-    assert (rows["steps"] == 1).all()
     order = np.lexsort((rows["step"], rows["replica"]))
     return {name: values[order] for name, values in rows.items()}
+
+
+def merged(single: Arrays, runs: Arrays) -> Arrays:
+    """Rows of single steps put together as ``runs`` has them."""
+    assert (single["steps"] == 1).all()
+    first = np.cumsum(runs["steps"]) - runs["steps"]
+    last = first + runs["steps"] - 1
+    out = {name: values[first] for name, values in single.items()}
+    out["steps"] = runs["steps"]
+    out["duration_s"] = np.add.reduceat(single["duration_s"], first) / runs["steps"]
+    out["accepted_tokens"] = np.add.reduceat(single["accepted_tokens"], first)
+    out["used_blocks_end"] = single["used_blocks_end"][last]
+    out["gaps"] = runs["gaps"]  # compared apart: those of unequal steps are kept beside the rows
+    return out
+
+
+def all_gaps(fleet: Fleet) -> NDArray[Any]:
+    """Every gap between two chunks of tokens of a request, sorted."""
+    rows, recorder = arrays(fleet.recorder.steps), fleet.recorder
+    gaps = np.concatenate([rows["duration_s"], np.asarray(recorder.gaps_s)])
+    counts = np.concatenate([rows["gaps"], np.asarray(recorder.gap_tokens, int)])
+    return np.sort(np.repeat(gaps, counts))
 
 
 def assert_equal(got: Arrays, expected: Arrays) -> None:
@@ -134,8 +155,9 @@ def test_jumps_change_no_record(start: int) -> None:
         assert_equal(
             arrays(jumped.recorder.requests.sorted_by("id")), arrays(stepped.recorder.requests.sorted_by("id"))
         )
-        assert_equal(by_step(jumped.recorder.steps), by_step(stepped.recorder.steps))
-        np.testing.assert_allclose(sorted(jumped.recorder.gaps_s), sorted(stepped.recorder.gaps_s), rtol=1e-9)
+        runs = by_step(jumped.recorder.steps)
+        assert_equal(runs, merged(by_step(stepped.recorder.steps), runs))
+        np.testing.assert_allclose(all_gaps(jumped), all_gaps(stepped), rtol=1e-9)
         wakes[True] += jumped.events
         wakes[False] += stepped.events
     assert wakes[True] <= wakes[False]
@@ -146,9 +168,9 @@ def test_every_output_token_is_counted_once(seed: int) -> None:
     fleet = run(seed, jump=True)
     assert fleet is not None
     requests, steps = arrays(fleet.recorder.requests), arrays(fleet.recorder.steps)
-    given = (steps["sampled_seqs"] + steps["accepted_tokens"]).sum()
+    given = (steps["sampled_seqs"] * steps["steps"] + steps["accepted_tokens"]).sum()
     assert given == requests["output_tokens"][requests["status"] == 0].sum()
-    assert (steps["accepted_tokens"] <= steps["draft_tokens"]).all()
+    assert (steps["accepted_tokens"] <= steps["draft_tokens"] * steps["steps"]).all()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -160,14 +182,13 @@ def test_gaps_between_steps_that_gave_tokens_add_up_to_the_decode_time(seed: int
     recorder = fleet.recorder
     delays = (recorder._last_delay_s - recorder._first_delay_s) * done.sum()
     spans = (requests["finish_s"] - requests["first_token_s"])[done].sum() - delays
-    single = np.dot(recorder.gaps_s, recorder.gap_tokens) if len(recorder.gaps_s) else 0.0
-    assert (steps["gaps"] * steps["duration_s"]).sum() + single == pytest.approx(spans, rel=1e-9, abs=1e-9)
-    chunks = (steps["sampled_seqs"].sum() - done.sum()) if len(steps["gaps"]) else 0
-    assert steps["gaps"].sum() + sum(recorder.gap_tokens) == chunks
+    gaps = all_gaps(fleet)
+    assert gaps.sum() == pytest.approx(spans, rel=1e-9, abs=1e-9)
+    assert len(gaps) == (steps["sampled_seqs"] * steps["steps"]).sum() - done.sum()
 
 
 def test_more_drafts_that_are_accepted_take_fewer_steps() -> None:
-    steps = [sum(len(f.recorder.steps) for f in [_one(rate)]) for rate in (0.0, 0.5, 1.0)]
+    steps = [_one(rate).engine_steps for rate in (0.0, 0.5, 1.0)]
     assert steps[0] == 200  # nothing accepted: a step a token
     assert steps[2] == 1 + math.ceil(199 / 5)
     assert steps[2] < steps[1] < steps[0]
