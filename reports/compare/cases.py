@@ -52,14 +52,21 @@ def _summary(path: Path) -> Figures:
 
 
 def flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float | bool | None]]:
-    """Every figure of a summary with its dotted name; texts, and what a run may differ in, are left out."""
+    """Every figure of a summary with its dotted name; texts, and what a run may differ in, are left out.
+
+    Raises `InputError` for a number that is not finite.
+    """
     for key, value in document.items():
         name = f"{path}{key}"
         if name.startswith(_UNCOMPARED):
             continue
         if isinstance(value, Mapping):
             yield from flat(value, f"{name}.")
-        elif value is None or isinstance(value, bool | int | float):
+        elif value is None or isinstance(value, bool):
+            yield name, value
+        elif isinstance(value, int | float):
+            if not abs(value) < 1e300:
+                raise InputError(name, f"{value} is no figure of a run", "give what simulate --json prints")
             yield name, value
 
 

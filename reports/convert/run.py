@@ -17,7 +17,7 @@ from sim.scenario.document import dump_yaml, load_document
 
 SOURCES: Final = ("serve", "scenario", *READERS, "metrics", "trace")
 _COMMANDS: Final = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm"}
-_RESULT_BYTES: Final = 512 * 2**20
+_RESULT_BYTES: Final = 128 * 2**20
 _PLACEHOLDER: Final = {"preset": "azure-2023-conversation", "num_requests": 1000}
 
 

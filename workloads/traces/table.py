@@ -49,6 +49,11 @@ class TraceTable:
         """Whether as many requests are read as are wanted."""
         return len(self.line) >= self.limit
 
+    def expect(self, rows: int) -> None:
+        """Raise `InputError` where ``rows`` requests would be too many, and all of them are wanted."""
+        if rows > MAX_REQUESTS < self.limit:
+            raise InputError(self.where, f"more than {MAX_REQUESTS:,} requests", "set trace.max_requests")
+
     def add(self, line: int, prompt_tokens: int, output_tokens: int) -> None:
         """Append a request's lengths; raises `InputError` beyond `MAX_REQUESTS`."""
         if len(self.line) >= MAX_REQUESTS:

@@ -55,6 +55,7 @@ def read_parquet(file: TraceFile, layout: Layout, table: TraceTable) -> Iterator
 
     try:
         parquet = pq.ParquetFile(file.path)
+        table.expect(parquet.metadata.num_rows)
         keys = keys_of(layout, parquet.schema_arrow.names, str(file.path), table)
         wanted = [name for name in keys.values() if name in parquet.schema_arrow.names]
         row = 0
