@@ -99,7 +99,7 @@ class RecurrentDrafter:
     def gpu_s(self, shape: StepShape) -> float:
         """All passes, and the gaps between them."""
         seqs = shape.decode_seqs + shape.prefill_seqs
-        first = self._model.gpu_s(replace(shape, sampled_seqs=seqs))
+        first = self._model.gpu_s(shape if shape.sampled_seqs == seqs else replace(shape, sampled_seqs=seqs))
         more = self._further(shape)
         return first + self._depth * PASS_GAP_S + (self._model.gpu_s(more) * (self._depth - 1) if more else 0.0)
 

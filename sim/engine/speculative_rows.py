@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sim.engine.speculative_group import TOKENS
 from sim.engine.speculative_jump import VerifyJump
 
@@ -32,7 +30,7 @@ def verify_row(replica: Replica, jump: VerifyJump) -> Row:
         replica.steps,
         jump.base * recorder.tick_s,
         steps,
-        float(np.mean(durations)),
+        (jump.end(steps) - jump.base) * recorder.tick_s / steps,
         0.0,
         shape.decode_seqs,
         shape.decode_context,
