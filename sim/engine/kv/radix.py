@@ -52,6 +52,7 @@ class RadixPool(BlockPool):
         self._clock = self._serial = 0
         self._root = RadixNode(None, 0, [], 0, 0)
         self._leaves: dict[RadixNode, None] = {}  # evictable ones
+        self._by_age: list[tuple[int, int, RadixNode]] = []  # an entry for each of them, older than it is or true
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
@@ -140,38 +141,50 @@ class RadixPool(BlockPool):
             if not at.locks:
                 self._hold(at, at.lo - at.hi)
                 if not at.children:
-                    self._leaves[at] = None
+                    self._add_leaf(at)
             at = at.parent
 
     def _hold(self, node: RadixNode, blocks: int) -> None:
         self.free -= blocks
         self.evictable -= blocks
 
+    def _add_leaf(self, node: RadixNode) -> None:
+        self._leaves[node] = None
+        heappush(self._by_age, (node.used, node.serial, node))
+        if len(self._by_age) > 100 + 4 * len(self._leaves):  # most entries are of nodes that are no leaves any more
+            self._by_age = [(leaf.used, leaf.serial, leaf) for leaf in self._leaves]
+            heapify(self._by_age)
+
+    def _oldest_leaf(self) -> RadixNode | None:
+        """The least recently used leaf; it is out of `_by_age` then."""
+        while self._by_age:
+            used, _, leaf = heappop(self._by_age)
+            if leaf in self._leaves:
+                if used == leaf.used:
+                    return leaf
+                heappush(self._by_age, (leaf.used, leaf.serial, leaf))  # it was looked up since
+        return None
+
     def _evict(self, blocks: int) -> None:
-        heap = [(leaf.used, leaf.serial, leaf) for leaf in self._leaves]
-        heapify(heap)
         gone = 0
-        while heap and gone < blocks:
-            leaf = heappop(heap)[2]
+        while gone < blocks and (leaf := self._oldest_leaf()) is not None:
             part = leaf.hi - leaf.lo
             if part > blocks - gone and not self._whole_leaves:
                 part = blocks - gone
                 _shorten(leaf, leaf.hi - part)
+                self._add_leaf(leaf)
             else:
-                parent = self._remove(leaf)
-                if parent in self._leaves:
-                    heappush(heap, (parent.used, parent.serial, parent))
+                self._remove(leaf)
             gone += part
         self.evictable -= gone
         self.cached -= gone
 
-    def _remove(self, leaf: RadixNode) -> RadixNode:
+    def _remove(self, leaf: RadixNode) -> None:
         parent = leaf.parent
         assert parent is not None
         del self._leaves[leaf], parent.children[leaf.rows[0][0]]
         if not (parent.children or parent.locks) and parent is not self._root:
-            self._leaves[parent] = None
-        return parent
+            self._add_leaf(parent)
 
     # -- caching ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +207,7 @@ class RadixPool(BlockPool):
         if at < blocks:
             self._leaves.pop(node, None)
             node = self._node(node, at, _between(rows, at, blocks), self._clock)
-            self._leaves[node] = None
+            self._add_leaf(node)
             self.evictable += blocks - at
             self.cached += blocks - at
         self.free += blocks - request.cached_blocks

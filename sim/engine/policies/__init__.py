@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sim.engine.config import EngineConfig
 from sim.engine.policies.orca import OrcaScheduler
 from sim.engine.policies.sglang import SglangScheduler
@@ -31,3 +33,14 @@ def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0)
     if policy is None:
         raise InputError("engine.preset", f"no policy plays '{config.preset}'", nearest(config.preset, [*POLICIES]))
     return policy(config, window, tick_s)
+
+
+def add_policy(name: str, policy: type[Scheduler], *, like: str = "vllm", **defaults: Any) -> None:
+    """Make ``name`` an engine preset: scheduled by ``policy``, with the keys and defaults of ``like`` but for ``defaults``.
+
+    Host overheads and memory rules are those of ``like``. A second call replaces the first. docs/engines.md has an example.
+    """
+    from sim.scenario.presets import add_preset
+
+    POLICIES[name] = policy
+    add_preset(name, like, defaults)
