@@ -46,14 +46,16 @@ LEAGUE: Final = """\
 Median size of the error in %, as published for such runs (inference-sim's own comparison, and LLMServingSim's)."""
 
 FITTED: Final = """\
-Llama-2-7B on one H100 (three runs) and Qwen3-14B on one H100 at 2 to 8 requests/s (the rate sweep, four runs) were
-used to set the time before the engine's queue and the host time of a step. Nothing else was fitted on runs."""
+Constants of the engine were set on runs of these models on an H100: Llama-2-7B and Qwen3-14B (time before the engine's
+queue, host time of a step, compute sustained under load), Llama-3.1-8B and Qwen3-14B (sorting of logits), Mixtral-8x7B
+and Llama-4-Scout (skew of the router). All their runs on that GPU are *fit*. No constant knows a model or a GPU by
+name. Residuals of the other runs were looked at to find which physics was missing, never to set a number."""
 
 CLOSED_LOOP: Final = """\
-Dense models from the silicon sample of aiconfigurator: TensorRT-LLM, SGLang and vLLM at 8 to 512 users. The sample
-does not say whether its figures are means or medians, how many requests were sent, or the engine's limits; ten
-requests a user are assumed, and all engines are simulated with vLLM's scheduler. TTFT depends on how long users
-stay in step with each other, which the number of requests decides."""
+Dense models from the silicon sample of aiconfigurator: TensorRT-LLM, SGLang and vLLM at 8 to 512 users, each with its
+own scheduler preset. The sample does not say whether its figures are means or medians, how many requests were sent, or
+the engine's limits; ten requests a user are assumed. TTFT depends on how long users stay in step with each other, which
+the number of requests decides."""
 
 LEFT_OUT: Final = """\
 ## Left out
@@ -66,10 +68,8 @@ LEFT_OUT: Final = """\
 NOT_MODELLED: Final = """\
 ## Not modelled
 
-- Top-p and top-k sampling. vLLM serves with the sampling defaults of the model's `generation_config.json`; where they
-  set top_p, each step sorts the logits of every sequence (vLLM 0.15) or runs a kernel over them. It shows in the TPOT
-  of Llama 3.1, Qwen 3 and Qwen 2.5 (too fast, more so with more sequences) and not in that of CodeLlama and Mistral
-  Nemo, which set none. Qwen 2.5 has a repetition penalty on top.
+- Repetition penalties (Qwen 2.5 asks for one) and the Triton sampling kernel of vLLM 0.16 and later, which is taken as
+  free; top-p and top-k by sorting (vLLM up to 0.15) is modelled.
 - A step that starts on an idle engine: its host work is not hidden behind another step (3 to 5 ms of TTFT for the
   requests that find the engine empty).
 - Warm-up. The first requests of tensor-parallel and mixture-of-experts runs take 0.4 to 1.8 s (compilation,

@@ -19,7 +19,6 @@ Row = dict[str, str]
 Document = dict[str, Any]
 
 CAP: Final = 256  # requests that the ladder's client keeps in flight at most
-FIT: Final = "rsd-sweep_rate-"
 _STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99")
 _RATES: Final = ("request_throughput_mean_req_per_s", "output_throughput_mean_tok_per_s")
 # Prompt lengths of the mixed ladder: half of about 250 tokens, half of about 3,920 (quantiles of the sent prompts).
@@ -41,7 +40,7 @@ def documents(rows: list[Row]) -> Iterator[tuple[str, Document]]:
 
 def _ladder(row: Row) -> Document:
     rate = float(row["rate_or_concurrency"].split()[0])
-    document = _case(row, "fit" if row["id"].startswith(FIT) else "report")
+    document = _case(row)
     document["tags"] |= {**load_tags(rate, float(row["e2e_mean_ms"]) / 1e3, CAP), "replay": row["id"]}
     document["scenario"]["workload"] = {
         "duration_s": 600.0,
@@ -57,7 +56,7 @@ def _ladder(row: Row) -> Document:
 
 
 def _capped(row: Row) -> Document:
-    document = _case(row, "report")
+    document = _case(row)
     document["tags"] |= {"knee": "past", "load": "heavy"}
     document["notes"] += f"; the client's cap of {CAP} requests in flight was reached, so this is a closed loop"
     mixed = "256 and 4096" in row["workload_kind"]
@@ -73,7 +72,7 @@ def _capped(row: Row) -> Document:
 
 
 def _sharegpt(row: Row) -> Document:
-    document = _case(row, "report")
+    document = _case(row)
     document["tags"] |= {"knee": "past", "load": "heavy", "replay": row["id"]}
     document["notes"] += "; ShareGPT lengths by their quantiles, prefix sharing left out"
     document["scenario"]["workload"] = {
@@ -86,12 +85,12 @@ def _sharegpt(row: Row) -> Document:
     return document
 
 
-def _case(row: Row, group: str) -> Document:
+def _case(row: Row) -> Document:
     return {
         "name": row["id"],
         "source": f"{row['source']}, {row['id'].partition('-')[2]}",
         "notes": f"vLLM {row['engine_version']}, {row['workload_kind']}",
-        "tags": tags_of(row, group),
+        "tags": tags_of(row),
         "scenario": {
             "model": row["model"],
             "hardware": HARDWARE[row["gpu"]],

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from calibration.cases_tags import HARDWARE, family_of, kind_of, precision_of
+from calibration.cases_tags import HARDWARE, family_of, group_of, kind_of, precision_of
 
 Row = dict[str, str]
 Document = dict[str, Any]
@@ -32,7 +32,6 @@ UNSCORABLE: Final = (
     "trn-20260218-135247",
     "trn-20260218-160939",
 )
-FIT: Final = ("s2r-20260217-155451", "trn-20260217-162547", "trn-20260217-231439")  # Llama-2-7B on one H100
 _STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99")
 _STAGE = re.compile(r"([\d.]+)rps x (\d+)s")
 _PARTS = re.compile(r"sys (\d+) \+ question (\d+) tok")
@@ -56,7 +55,7 @@ def _run(name: str, stages: list[Row]) -> Document:
         "name": name,
         "source": f"{first['source']}, {_experiment(first) or name.removeprefix('trn-')}",
         "notes": _notes(first),
-        "tags": {**tags_of(first, "fit" if name in FIT else "report"), **_record(first)},
+        "tags": {**tags_of(first), **_record(first)},
         "scenario": {
             "model": first["model"],
             "hardware": HARDWARE[first["gpu"]],
@@ -196,10 +195,10 @@ def _notes(row: Row) -> str:
     return "; ".join(notes)
 
 
-def tags_of(row: Row, group: str) -> dict[str, str]:
-    """What kind of deployment a row is, for grouping."""
+def tags_of(row: Row, group: str | None = None) -> dict[str, str]:
+    """What kind of deployment a row is, for grouping; ``group`` None: by model and device."""
     return {
-        "group": group,
+        "group": group or group_of(row["model"], row["gpu"]),
         "gpu": HARDWARE[row["gpu"]],
         "family": family_of(row["model"]),
         "kind": kind_of(row["model"]),

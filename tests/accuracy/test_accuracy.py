@@ -60,7 +60,7 @@ def test_no_case_is_both_fitted_on_and_reported() -> None:
     assert groups["fit"]
     assert not groups["fit"] & groups["report"]
     assert len(groups["fit"]) + len(groups["report"]) == len(every)
-    assert len(groups["fit"]) < len(groups["report"]) / 5
+    assert len(groups["report"]) >= 20
 
 
 def test_every_window_says_where_it_stands_on_the_load_curve() -> None:
