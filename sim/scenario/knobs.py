@@ -55,7 +55,7 @@ def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, 
             raise InputError(
                 key,
                 f"is a knob of {_listed(OWNERS[key])}, and the preset is {preset}",
-                "leave it out, or change preset",
+                "leave it out, set it to null, or change preset",
             )
     return PRESETS[preset], given
 
