@@ -56,10 +56,12 @@ def convert(
 
     done = turn(Asked(source, kind, to, out, hardware, scenario, seconds))
     if done.text and out is not None:
-        from sim.files import whole_file
+        from sim.errors import InputError
 
-        with whole_file(out, "--out") as partial:
-            partial.write_text(done.text, encoding="utf-8")
+        try:
+            out.write_text(done.text, encoding="utf-8")
+        except OSError as error:
+            raise InputError("--out", f"cannot write {out}: {error.strerror or error}") from None
     elif done.text:
         typer.echo(done.text, nl=False)
     for note in (*done.unknown, *done.notes):
