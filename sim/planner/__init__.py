@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["SweepResult", "sweep"]
+__all__ = ["Options", "Plan", "PlanResult", "SweepResult", "plan", "sweep"]
 
 if TYPE_CHECKING:
+    from sim.planner.outcome import Plan
+    from sim.planner.planning import PlanResult, plan
+    from sim.planner.space import Options
     from sim.planner.sweeping import SweepResult, sweep
 
-_HOME = {"SweepResult": "sim.planner.sweeping", "sweep": "sim.planner.sweeping"}
+_HOME = {
+    "Options": "sim.planner.space",
+    "Plan": "sim.planner.outcome",
+    "PlanResult": "sim.planner.planning",
+    "SweepResult": "sim.planner.sweeping",
+    "plan": "sim.planner.planning",
+    "sweep": "sim.planner.sweeping",
+}
 
 
 def __getattr__(name: str) -> Any:

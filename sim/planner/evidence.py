@@ -1,4 +1,4 @@
-"""What a plan reads off a finished run beyond its summary."""
+"""What a plan reads off a run beyond its summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.metrics_steps import row_times_s
-from sim.result import Result, arrays_of
+from sim.records import Columns
+from sim.result import arrays_of
 from sim.schema import StrictModel
 
 Arrays = dict[str, NDArray[Any]]
@@ -34,10 +35,9 @@ class Evidence(StrictModel):
     decode_step_s: float | None = None
 
 
-def evidence_of(result: Result) -> Evidence:
-    """Read the evidence of a run off its records."""
-    runs: Arrays = dict(arrays_of(result.step_columns))
-    prompts = arrays_of(result.request_columns)["prompt_tokens"]
+def evidence_of(steps: Columns, longest_prompt_tokens: int) -> Evidence:
+    """Read the evidence of a run, or of what there is of one, off its rows of steps."""
+    runs: Arrays = dict(arrays_of(steps))
     time_s = row_times_s(runs)
     prefills = runs["prefill_tokens"] > 0
     decode_steps = int(runs["steps"][~prefills].sum())
@@ -46,7 +46,7 @@ def evidence_of(result: Result) -> Evidence:
         peak_running=_most(runs["running"]),
         peak_step_tokens=_most(runs["decode_seqs"] + runs["prefill_tokens"]),
         peak_blocks=max(_most(runs["used_blocks"]), _most(runs["used_blocks_end"])),
-        longest_prompt_tokens=_most(prompts),
+        longest_prompt_tokens=longest_prompt_tokens,
         prefill_time_share=float(time_s[prefills].sum()) / total_s if total_s > 0 else 0.0,
         decode_step_s=float(time_s[~prefills].sum()) / decode_steps if decode_steps else None,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import sim
 from sim.errors import InputError
 from sim.planner.record import Record, Refusal
@@ -34,7 +36,8 @@ def measure(job: Job) -> Record:
     try:
         return _measure(job)
     except PromiseBrokenError as broken:
-        return _without(job, "stopped", Refusal(field=str(broken), problem="is broken, whatever comes later"))
+        refusal = Refusal(field=broken.key, problem="is broken, whatever comes later")
+        return _without(job, "stopped", refusal).model_copy(update={"evidence": broken.evidence})
     except InputError as error:
         return _without(job, "refused", Refusal.of(error))
     except SimulationStalledError as stalled:
@@ -51,6 +54,7 @@ def lost(job: Job, error: Exception) -> Record:
 def _measure(job: Job) -> Record:
     from sim import Scenario, simulate
     from sim.planner.evidence import evidence_of
+    from sim.planner.intervals import intervals_of
     from sim.planner.watch import Watch
 
     scenario = Scenario.from_dict(job.document)
@@ -62,7 +66,8 @@ def _measure(job: Job) -> Record:
         servecast_version=sim.__version__,
         status="done",
         summary=result.summary.model_copy(update={"simulation": simulation}),
-        evidence=evidence_of(result),
+        evidence=evidence_of(result.step_columns, int(np.max(result.request_columns.column("prompt_tokens")))),
+        intervals=intervals_of(result.request_columns, scenario.slo),
     )
 
 

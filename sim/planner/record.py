@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from sim.errors import InputError
 from sim.planner.evidence import Evidence
 from sim.schema import StrictModel
@@ -45,6 +47,7 @@ class Record(StrictModel):
         refusal: why there is no summary.
         summary: as `simulate` gives it, with ``wall_s`` 0, so that the same point gives the same bytes.
         evidence: what a plan reads off a run beyond its summary.
+        intervals: 95 % confidence intervals of statistics, by ``metric_statistic_s``.
     """
 
     key: str
@@ -53,3 +56,4 @@ class Record(StrictModel):
     refusal: Refusal | None = None
     summary: Summary | None = None
     evidence: Evidence | None = None
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sim.cluster.fleet import Fleet
 from sim.metrics import request_latencies
+from sim.planner.evidence import Evidence, evidence_of
 from sim.records import STATUS
 from sim.result import arrays_of
 from sim.scenario import SloSpec
@@ -24,7 +25,12 @@ _LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 class PromiseBrokenError(Exception):
-    """A bound is broken whatever the requests to come do; the message says which, and how that is known."""
+    """A bound is broken whatever the requests to come do; holds which, and the evidence up to then."""
+
+    def __init__(self, key: str, evidence: Evidence) -> None:
+        super().__init__(key, evidence)
+        self.key = key
+        self.evidence = evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class Watch:
             if fleet.env.peek() == math.inf:
                 return
             if broken := self._broken(fleet, limits, missable):
-                raise PromiseBrokenError(broken)
+                longest = int(fleet.workload.prompt_tokens.max())
+                raise PromiseBrokenError(broken, evidence_of(fleet.recorder.steps, longest))
 
     def _broken(self, fleet: Fleet, limits: list[Limit], missable: int) -> str | None:
         rows = arrays_of(fleet.recorder.requests)

@@ -1,0 +1,236 @@
+"""What stands beside the winner: the other kinds of deployment, their limits, ties, fronts and what-ifs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sim.planner.bench import Bench, Outcome, Task, Trial
+from sim.planner.capacity import Capacity, capacity, near
+from sim.planner.case import Case
+from sim.planner.fronts import front
+from sim.planner.ground import Ground
+from sim.planner.outcome import FrontPoint, Range, Row, WhatIf
+from sim.planner.rows import budget_words, deployment_of, kept_row, point_of, refused_row
+from sim.planner.search import Found, fewest, groups_of, rank
+from sim.planner.space import Cell, Options
+from sim.planner.whatifs import variations
+
+MOST_KINDS: Final = 12  # kinds of deployment beside which a row is shown
+ASKED_KINDS: Final = 3  # of which what-ifs are asked
+_LADDER: Final = (0.3, 0.6)  # parts of the highest load, for the fronts
+
+
+@dataclass
+class Kind:
+    """Hardware, layout and formats: its best deployment and what was learned around it."""
+
+    cells: list[Cell]
+    best: Outcome | None = None
+    limits: Capacity = field(default_factory=lambda: Capacity(None, None))
+    faster: Outcome | None = None
+    slower: Outcome | None = None
+    around: list[Outcome] = field(default_factory=list)
+
+
+class Alternatives:
+    """Looks around a winner.
+
+    Args:
+        band: relative error of step times.
+    """
+
+    def __init__(self, bench: Bench, ground: Ground, case: Case, options: Options, band: float) -> None:
+        self._bench = bench
+        self._ground = ground
+        self._case = case
+        self._options = options
+        self._band = band
+        self._tokens = case.mean_tokens
+
+    # -- kinds --------------------------------------------------------------------------------------------------------
+
+    def kinds(self, fitting: Sequence[Cell], found: Found) -> list[Kind]:
+        """The winner's kind first, then others that keep the promise by cost, then those that do not; each with its
+        limits, and with what it would need if steps took more or less time."""
+        assert found.best is not None
+        chosen = self._chosen(fitting, found.best.trial.cell.group)
+        kinds = [Kind(cells) for cells in chosen]
+        bests = self._bench.together([fewest(self._case, kind.cells, self._ground) for kind in kinds])
+        for kind, best in zip(kinds, bests, strict=True):
+            kind.best = best
+        kinds.sort(key=lambda kind: (kind.best is None, self._order(kind)))
+        self._bench.together([self._look_around(kind) for kind in kinds if kind.best is not None])
+        return kinds
+
+    def _order(self, kind: Kind) -> tuple[Any, ...]:
+        return rank(self._ground, kind.best) if kind.best else (self._ground.cost(kind.cells[0], 1), kind.cells[0].key)
+
+    def _chosen(self, fitting: Sequence[Cell], winner: Cell) -> list[list[Cell]]:
+        """The winner's kind and those that bounds let hope for the least cost."""
+        groups = groups_of(fitting)
+        hopes = {group: self._hope(cells) for group, cells in groups.items()}
+        order = sorted(groups, key=lambda group: (group != winner, hopes[group], group.key))
+        return [groups[group] for group in order[:MOST_KINDS]]
+
+    def _hope(self, cells: Sequence[Cell]) -> float:
+        """The least cost that bounds allow."""
+        for replicas in range(1, max(self._ground.most_replicas(cell) for cell in cells) + 1):
+            if any(self._ground.refuted(self._case, cell, replicas) is None for cell in cells):
+                return self._ground.cost(cells[0], replicas)
+        return math.inf
+
+    def _look_around(self, kind: Kind) -> Task[None]:
+        """Limits, the band, and points for the fronts, of a kind that keeps the promise."""
+        assert kind.best is not None
+        cell, replicas = kind.best.trial.cell, kind.best.trial.replicas
+        kind.limits = yield from capacity(self._case, cell, replicas, self._ground, kind.best)
+        kind.faster = yield from self._in_band(kind, 1 / (1 + self._band))
+        kind.slower = yield from self._in_band(kind, 1 + self._band)
+        loads = [Trial(self._case, cell, replicas, float(f"{kind.limits.factor * part:.3g}")) for part in _LADDER]
+        most = self._ground.most_replicas(cell)
+        more = dict.fromkeys(min(most, number) for number in (replicas + 1, 2 * replicas) if most > replicas)
+        kind.around = yield [*loads, *(Trial(self._case, cell, number) for number in more)]
+
+    def _in_band(self, kind: Kind, times: float) -> Task[Outcome | None]:
+        """The fewest replicas if every step took ``times`` as long."""
+        assert kind.best is not None
+        if self._band == 0:
+            return kind.best
+        trial = kind.best.trial
+        guess = math.ceil(trial.replicas * times / max(kind.limits.factor, 1.0) - 1e-9)
+        return (yield from near(self._case.slower(times), trial.cell, self._ground, guess))
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def rows(self, kinds: Sequence[Kind]) -> list[Row]:
+        """A row a kind, in order; ties with the first are marked."""
+        rows = [self._row(kind) for kind in kinds]
+        worst = rows[0].band.cost_if_slower
+        worst = math.inf if worst is None else worst
+        return [rows[0], *(row.model_copy(update={"tie": self._ties(row, worst)}) for row in rows[1:])]
+
+    def _ties(self, row: Row, winner_if_slower: float) -> bool:
+        best = row.band.cost_if_faster
+        return row.keeps and best is not None and best <= winner_if_slower
+
+    def _row(self, kind: Kind) -> Row:
+        if kind.best is None:
+            return self.refused(kind.cells[-1])
+        row = kept_row(kind.best, self._ground, kind.limits, self._tokens)
+
+        def replicas(outcome: Outcome | None) -> int | None:
+            return None if outcome is None else outcome.trial.replicas
+
+        def cost(outcome: Outcome | None) -> float | None:
+            return None if outcome is None else self._ground.cost(outcome.trial.cell, outcome.trial.replicas)
+
+        band = Range(
+            replicas_if_faster=replicas(kind.faster),
+            replicas_if_slower=replicas(kind.slower),
+            cost_if_faster=cost(kind.faster),
+            cost_if_slower=cost(kind.slower),
+        )
+        return row.model_copy(update={"band": band})
+
+    def largest(self, fitting: Sequence[Cell]) -> list[Cell]:
+        """One cell a kind, those with hope first."""
+        return [cells[-1] for cells in self._chosen(fitting, fitting[0].group)] if fitting else []
+
+    def refused(self, cell: Cell) -> Row:
+        """The row of a kind that does not keep the promise, even with all that the budgets allow."""
+        most = self._ground.most_replicas(cell)
+        if most < 1:
+            return refused_row(cell, 1, self._ground, budget_words(self._case, cell, self._ground))
+        why = self._ground.refuted(self._case, cell, most)
+        if why is not None and why.floor_s is not None and why.key != "attainment":
+            bound_s = self._case.slo.statistics()[why.key][2]
+            text = f"{why.key.removesuffix('_s')} is at least {why.floor_s:.3g} s; {bound_s:g} s is promised"
+        elif why is not None:
+            text = "the work alone takes longer than there is time"
+        else:
+            (outcome,) = self._bench.run([Trial(self._case, cell, most)])
+            text = f"breaks {', '.join(key.removesuffix('_s') for key in outcome.verdict.broken)}"
+        return refused_row(cell, most, self._ground, text)
+
+    # -- fronts -------------------------------------------------------------------------------------------------------
+
+    def fronts(self, kinds: Sequence[Kind]) -> tuple[tuple[FrontPoint, ...], tuple[FrontPoint, ...]]:
+        """Output a GPU against speed a user over all loads, and cost against end-to-end latency at the load asked."""
+        cells = {kind.best.trial.cell for kind in kinds if kind.best}
+        mine = [one for one in self._bench.outcomes if one.trial.case is self._case and one.trial.cell in cells]
+        seen = {one.record.key: one for one in mine}
+        points = [(one, point) for one in seen.values() if (point := point_of(one, self._ground)) is not None]
+        speed = [point for _, point in points if point.output_tokens_per_s_per_user]
+        best_speed = front(
+            speed, lambda p: p.output_tokens_per_s_per_gpu, lambda p: -(p.output_tokens_per_s_per_user or 0)
+        )
+        here = [point for one, point in points if one.trial.factor == 1.0 and point.keeps and point.e2e_mean_s]
+        best_cost = front(here, lambda p: -p.cost, lambda p: p.e2e_mean_s or 0.0)
+        return _marked(speed, best_speed), _marked(here, best_cost)
+
+    # -- what would change the answer -----------------------------------------------------------------------------
+
+    def what_ifs(self, kinds: Sequence[Kind]) -> tuple[WhatIf, ...]:
+        """The answer to other questions among the best few kinds."""
+        asked = [kind for kind in kinds if kind.best is not None][:ASKED_KINDS]
+        cells = [kind.best.trial.cell for kind in asked if kind.best]
+        questions = list(variations(self._case, self._options, cells))
+        tasks = []
+        for question in questions:
+            for kind in asked:
+                assert kind.best is not None
+                per_load = kind.best.trial.replicas / max(kind.limits.factor, 1.0)
+                guess = math.ceil(per_load * question.times - 1e-9)
+                tasks.append(near(question.case, question.cell(kind.best.trial.cell), self._ground, guess))
+        outcomes = iter(self._bench.together(tasks))
+        return tuple(self._answer(question.name, kinds[0], [next(outcomes) for _ in asked]) for question in questions)
+
+    def _answer(self, name: str, winner: Kind, outcomes: list[Outcome | None]) -> WhatIf:
+        kept = [outcome for outcome in outcomes if outcome is not None]
+        if not kept:
+            return WhatIf(question=name, same=False)
+        best = min(kept, key=lambda outcome: rank(self._ground, outcome))
+        assert winner.best is not None
+        mine, theirs = winner.best.trial, best.trial
+        return WhatIf(
+            question=name,
+            same=(mine.cell, mine.replicas) == (theirs.cell, theirs.replicas),
+            answer=deployment_of(theirs.cell, theirs.replicas),
+            cost=self._ground.cost(theirs.cell, theirs.replicas),
+        )
+
+    def holds_between(self, kinds: Sequence[Kind]) -> tuple[float, float] | None:
+        """Loads between which the winner stays the cheapest: below, something cheaper begins to hold."""
+        best = kinds[0].best
+        if best is None:
+            return None
+        cost = self._ground.cost(best.trial.cell, best.trial.replicas)
+        lower = 0.0
+        for kind in kinds:
+            if kind.best is None or not kind.limits.factor:
+                continue
+            cell = kind.best.trial.cell
+            fewer = max(
+                (n for n in range(1, kind.best.trial.replicas + 1) if self._ground.cost(cell, n) < cost), default=0
+            )
+            lower = max(lower, kind.limits.factor * fewer / kind.best.trial.replicas)
+        given = self._case.load.given
+        return min(lower, 1.0) * given, kinds[0].limits.factor * given
+
+    def prices(self, rows: Sequence[Row]) -> dict[str, float]:
+        """{hardware: price of a GPU hour at which its best row would cost what the winner does}, for other hardware."""
+        winner = rows[0]
+        found: dict[str, float] = {}
+        for row in rows[1:]:
+            name = row.deployment.hardware
+            if row.keeps and name != winner.deployment.hardware and name not in found and winner.usd_per_hour:
+                found[name] = winner.usd_per_hour / row.deployment.gpus
+        return found
+
+
+def _marked(points: list[FrontPoint], best: list[FrontPoint]) -> tuple[FrontPoint, ...]:
+    chosen = {id(point) for point in best}
+    return tuple(point.model_copy(update={"on_front": id(point) in chosen}) for point in points)
