@@ -147,8 +147,9 @@ def _mla_decode(geometry: Heads, batch: int, context: int) -> Case:
             ]
 
         def together(latent: Any) -> Any:
-            scores = torch.matmul(query, latent.transpose(1, 2)) * scale
-            return torch.matmul(torch.softmax(scores, dim=-1), latent[:, :, :MLA_RANK])
+            rows = latent[:, None]
+            out = torch.nn.functional.scaled_dot_product_attention(query[:, None], rows, rows, scale=scale)
+            return out[:, 0, :, :MLA_RANK]
 
         return rotating(caches, together if device.kind == "cuda" else one_by_one)
 

@@ -70,7 +70,9 @@ def prefill_attention(torch: Any, query: Tensor, keys: Tensor, values: Tensor) -
 def latent_decode_attention(torch: Any, query: Tensor, latent: Tensor, rank: int, scale: float) -> Tensor:
     """MLA in the latent space: (h, rank + rope) queries over a (c, rank + rope) cache to (h, rank).
 
-    Scores use the whole latent row, values its first ``rank`` elements (DeepSeek-V2, arXiv 2405.04434).
+    Scores use the whole latent row, values its first ``rank`` elements (DeepSeek-V2, arXiv 2405.04434). The heads stand
+    as rows over one shared key head.
     """
-    scores = torch.matmul(query, latent.t()) * scale
-    return torch.matmul(torch.softmax(scores, dim=-1), latent[:, :rank])
+    rows = latent[None, None]
+    out = torch.nn.functional.scaled_dot_product_attention(query[None, None], rows, rows, scale=scale)
+    return out[0, 0, :, :rank]

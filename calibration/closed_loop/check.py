@@ -12,8 +12,8 @@ from calibration.bench.attention import heads_of
 from calibration.bench.conditions import Watch
 from calibration.bench.device import Device
 from calibration.bench.run import Plan, run_benchmarks
-from calibration.closed_loop.decoder import Decoder
-from calibration.closed_loop.loop import ClosedLoop, CoreClock, WallClock
+from calibration.closed_loop.decoder import Chunk, Decoder, padded
+from calibration.closed_loop.loop import PROMPT_TOKEN, ClosedLoop, CoreClock, WallClock
 from calibration.closed_loop.model import CONFIGS, architecture
 from calibration.closed_loop.profile import machine_profile
 from calibration.engine_runs.log import EngineRun
@@ -36,6 +36,7 @@ from sim.workload import Workload
 STEP_TARGET: Final = 0.15  # median error of a step's time, on an idle machine
 THROUGHPUT_TARGET: Final = 0.10
 SLOTS: Final = 16
+TOKENS: Final = 256  # of a step, at most
 LOADS: Final = {"moderate": 0.7, "saturated": 4.0}  # arrivals, as parts of the rate that can be sustained
 
 Say = Callable[[str], None]
@@ -107,10 +108,10 @@ def _check_model(device: Device, name: str, sizes: Sizes, say: Say) -> ModelChec
     watch = Watch()
     arch = architecture(name)
     hardware = _profile(device, arch, sizes, say)
-    kernels = cost_model(arch, hardware, no_overheads())
+    kernels = cost_model(arch, hardware, no_overheads(TOKENS))
     loop = _Runner(device, arch, sizes)
     say(f"{name}: single prompts and batches, for the host terms")
-    overheads = fit_host(kernels, loop.ladder())
+    overheads = fit_host(kernels, loop.ladder(), TOKENS)
     timer = cost_model(arch, hardware, overheads)
     found = ModelCheck(name, _residuals(hardware), overheads.step_host_s.value, overheads.seq_host_s.value)
     capacity = _capacity(timer, loop)
@@ -155,7 +156,7 @@ class _Runner:
             num_gpu_blocks=SLOTS * -(-sizes.max_model_len // 16) + 1,
             block_size=16,
             max_num_seqs=SLOTS,
-            max_num_batched_tokens=256,
+            max_num_batched_tokens=TOKENS,
             max_model_len=sizes.max_model_len,
             enable_prefix_caching=False,
             async_scheduling=False,
@@ -169,12 +170,18 @@ class _Runner:
         return ClosedLoop(self._decoder, self.config, workload, self._clock).run(name)
 
     def ladder(self) -> list[EngineRun]:
-        """Single prompts of several lengths and batches of one length; the first run only warms up."""
+        """Single prompts of several lengths and batches of one length, after every shape has been computed once."""
         longest = self.sizes.max_model_len // 4
-        self.run("warm-up", _together([longest, 16], 4))
+        self._warm_up()
         singles = [_together([length], 8) for length in (16, 64, longest) for _ in range(self.sizes.repeats)]
         batches = [_together([32] * size, 12) for size in (2, 4, 8, SLOTS) for _ in range(self.sizes.repeats)]
         return [self.run("ladder", workload) for workload in (*singles, *batches)]
+
+    def _warm_up(self) -> None:
+        for tokens in sorted({padded(tokens) for tokens in range(1, TOKENS + 1)}):
+            self._decoder.step([Chunk(0, [PROMPT_TOKEN] * tokens, 0, True)])
+        for seqs in range(1, SLOTS + 1):
+            self._decoder.step([Chunk(slot, [PROMPT_TOKEN], 16, True) for slot in range(seqs)])
 
     def serve(self, name: str, rate_per_s: float, requests: int) -> EngineRun:
         """Serve Poisson arrivals of mixed lengths."""

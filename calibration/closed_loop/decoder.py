@@ -11,6 +11,7 @@ from sim.models.architecture import Architecture
 
 Tensor = Any
 ROPE_BASE = 10_000.0
+GRAIN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ class Chunk:
     samples: bool
 
 
+def padded(tokens: int) -> int:
+    """Rows that a step of so many tokens computes: 1, 2, 4, then multiples of 8, the sizes that vLLM captures.
+
+    Libraries prepare a product anew for each shape that they have not seen; few shapes keep that out of the steps.
+    """
+    return tokens if tokens <= 2 else 4 if tokens <= 4 else -(-tokens // GRAIN) * GRAIN
+
+
 @dataclass(slots=True)
 class _Batch:
     """A step as tensors, and the chunks with the rows that they own."""
@@ -45,8 +54,8 @@ class _Batch:
 class Decoder:
     """A Llama-like decoder with grouped heads or MLA.
 
-    Every sequence has a slot of ``max_model_len`` positions in each layer's cache. Attention runs sequence by
-    sequence, everything else over all tokens of the step at once.
+    Every sequence has a slot of ``max_model_len`` positions in each layer's cache; one more slot takes what padding
+    writes. Attention runs sequence by sequence, everything else over all tokens of the step at once, `padded`.
 
     Args:
         torch: the module.
@@ -62,6 +71,7 @@ class Decoder:
         assert run.mlp is not None
         self.torch = torch
         self.attention = run.attention
+        self._scratch = slots
         self._draw = torch.Generator().manual_seed(seed)
         hidden, inner = arch.hidden_size, run.mlp.intermediate_size
         self.embedding = self._weight(arch.vocab_size, hidden)
@@ -70,7 +80,7 @@ class Decoder:
         kind = _LatentLayer if run.attention.kind == "mla" else _HeadsLayer
         self.layers = [
             (
-                kind(self, hidden, slots, max_model_len),
+                kind(self, hidden, slots + 1, max_model_len),
                 self._weight(2 * inner, hidden),
                 self._weight(hidden, inner),
             )
@@ -110,6 +120,10 @@ class Decoder:
             slots += [chunk.slot] * len(chunk.tokens)
             positions += range(chunk.before, chunk.before + len(chunk.tokens))
             rows.append((chunk, first, len(ids)))
+        spare = padded(len(ids)) - len(ids)
+        ids += [0] * spare
+        slots += [self._scratch] * spare
+        positions += [0] * spare
         where = torch.tensor(positions)
         cosine, sine = self._cosine[where][:, None], self._sine[where][:, None]
         return _Batch(torch.tensor(ids), torch.tensor(slots), where, cosine, sine, rows)
@@ -137,7 +151,7 @@ class _HeadsLayer:
         key = operators.rotate(torch, key.view(-1, a.num_kv_heads, a.head_dim), batch.cosine, batch.sine)
         self.keys[batch.slots, :, batch.positions] = key
         self.values[batch.slots, :, batch.positions] = value.view(-1, a.num_kv_heads, a.v_head_dim)
-        out = torch.empty_like(query)
+        out = torch.zeros_like(query)
         for chunk, first, end in batch.rows:
             context = chunk.before + end - first
             keys, values = self.keys[chunk.slot, :, :context], self.values[chunk.slot, :, :context]
@@ -172,7 +186,7 @@ class _LatentLayer:
         nope, rope = query.view(-1, a.num_heads, a.head_dim).split((a.qk_nope_head_dim, a.qk_rope_head_dim), dim=-1)
         rope = operators.rotate(torch, rope, batch.cosine, batch.sine)
         self.cache[batch.slots, batch.positions] = self._cached(row, batch)
-        out = x.new_empty(len(x), a.num_heads, a.v_head_dim)
+        out = x.new_zeros(len(x), a.num_heads, a.v_head_dim)
         singles = [(chunk, first) for chunk, first, end in batch.rows if end - first == 1]
         if singles:
             rows = [first for _, first in singles]
@@ -205,11 +219,14 @@ class _LatentLayer:
     def _prefill(self, chunk: Chunk, nope: Tensor, rope: Tensor) -> Tensor:
         """(n, heads, v) of a chunk: keys and values of all it attends are expanded."""
         torch, a = self.torch, self.a
-        cached = self.cache[chunk.slot, : chunk.before + len(nope)]
+        context = chunk.before + len(nope)
+        cached = self.cache[chunk.slot, : padded(context)]
         latent, key = cached.split((a.kv_lora_rank, a.qk_rope_head_dim), dim=-1)
         both = torch.nn.functional.linear(latent, self.up).view(len(cached), a.num_heads, -1)
         keys, values = both.split((a.qk_nope_head_dim, a.v_head_dim), dim=-1)
-        keys = torch.cat((keys, key[:, None].expand(-1, a.num_heads, -1)), dim=-1)
+        keys = torch.cat((keys, key[:, None].expand(-1, a.num_heads, -1)), dim=-1)[:context]
         query = torch.cat((nope, rope), dim=-1)
-        found = operators.prefill_attention(torch, query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1))
+        found = operators.prefill_attention(
+            torch, query.transpose(0, 1), keys.transpose(0, 1), values[:context].transpose(0, 1)
+        )
         return found.transpose(0, 1)

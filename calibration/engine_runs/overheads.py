@@ -86,13 +86,19 @@ def _fitted(value: float, source: str) -> dict[str, Any]:
     return {"value": float(f"{value:.4g}"), "provenance": "fitted", "source": source}
 
 
-def no_overheads() -> EngineOverheads:
+def no_overheads(padded_tokens: int = 0) -> EngineOverheads:
     """An engine whose host costs nothing: what is left of a step then is kernels alone."""
-    return host_overheads(0.0, 0.0, "none")
+    return host_overheads(0.0, 0.0, "none", padded_tokens)
 
 
-def host_overheads(step_s: float, seq_s: float, source: str) -> EngineOverheads:
-    """Host terms of a loop in this very process, which has no API path and no captured graphs."""
+def host_overheads(step_s: float, seq_s: float, source: str, padded_tokens: int = 0) -> EngineOverheads:
+    """Host terms of a loop in this very process, which has no API path.
+
+    Args:
+        step_s, seq_s: of a step, and of a sequence in it.
+        source: for the provenance.
+        padded_tokens: largest batch that is padded to few sizes, as captured graphs are.
+    """
     fields = ("step_gap_s", "launch_s", "api_request_s", "api_token_s", "completion_s", "stream_token_s")
     none = {"value": 0.0, "provenance": "measured", "source": "absent in a loop of one process"}
     return EngineOverheads.parse(
@@ -102,17 +108,18 @@ def host_overheads(step_s: float, seq_s: float, source: str) -> EngineOverheads:
             "step_host_s": {"value": step_s, "provenance": "fitted", "source": source},
             "seq_host_s": {"value": seq_s, "provenance": "fitted", "source": source},
             **dict.fromkeys(fields, none),
-            "max_cudagraph_tokens": 0,
+            "max_cudagraph_tokens": padded_tokens,
         },
         "closed loop",
     )
 
 
-def fit_host(kernels: StepTimer, runs: Iterable[EngineRun]) -> EngineOverheads:
+def fit_host(kernels: StepTimer, runs: Iterable[EngineRun], padded_tokens: int = 0) -> EngineOverheads:
     """Host terms of a loop in this process, from short runs that are not to be predicted."""
     logs = list(runs)
     step_s, seq_s = fit_host_terms(kernels, logs)
-    return host_overheads(step_s, seq_s, f"{sum(len(run.steps) for run in logs)} steps of single prompts and batches")
+    source = f"{sum(len(run.steps) for run in logs)} steps of single prompts and batches"
+    return host_overheads(step_s, seq_s, source, padded_tokens)
 
 
 def fit_host_terms(kernels: StepTimer, runs: Iterable[EngineRun]) -> tuple[float, float]:
