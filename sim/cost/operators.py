@@ -91,6 +91,12 @@ Operator = Gemm | Elementwise | Experts | Collective | SortedSampling
 Sampler = Literal["greedy", "truncated"]  # truncated: top-k or top-p, the default that many checkpoints ask for
 
 
+def launches(operator: Operator) -> int:
+    """Kernels that all calls of ``operator`` launch."""
+    each = {Elementwise: getattr(operator, "kernels", 1), Experts: 6, SortedSampling: 15}.get(type(operator), 1)
+    return operator.count * each
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """Over how many ranks the parts of a layer are spread."""

@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.attention import AttentionKernel, PrefillAttention, decode_table
-from sim.cost.operators import Driver, Operator, Ranks, Sampler, kv_heads_of, layer_operators, outer_operators
+from sim.cost.operators import (
+    Driver,
+    Operator,
+    Ranks,
+    Sampler,
+    kv_heads_of,
+    launches,
+    layer_operators,
+    outer_operators,
+)
 from sim.cost.pricing import NODES, price
 from sim.cost.routing import ExpertRouting
 from sim.cost.shape import AffineRun, StepShape
@@ -22,6 +31,8 @@ from sim.models.architecture import Architecture
 from sim.models.kv_format import KvFormat
 from sim.models.quantization import WeightFormat
 
+_ATTENTION_LAUNCHES: Final = 2  # the kernel and what combines its parts
+_PIECEWISE_LAUNCHES: Final = 3  # a layer's captured piece, attention, and what combines its parts
 _DRIVERS: Final[tuple[Driver, ...]] = ("tokens", "routed", "decode_seqs", "prefill_context", "sampled")
 
 
@@ -63,6 +74,7 @@ class CostModel:
         self._host_seq_s = overheads.seq_host_s.value
         self._gap_s = overheads.step_gap_s.value
         self._capture = overheads.max_cudagraph_tokens
+        self._launch_s = overheads.launch_s.value
         ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
         operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler))
         for run in arch.layers:
@@ -75,6 +87,9 @@ class CostModel:
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._latent = bool(self._tables["decode_seqs"])
         self._kernels = _attention_kernels(arch, ranks.tensor)
+        self._eager_launches = sum(launches(operator) for operator in operators)
+        self._eager_launches += _ATTENTION_LAUNCHES * arch.num_layers
+        self._piecewise_launches = _PIECEWISE_LAUNCHES * arch.num_layers
         rows = hardware.kernels.mixed_query_rows
         self._mixed_rows = int(rows.value) if rows else 0
         self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
@@ -88,8 +103,8 @@ class CostModel:
         """Seconds of one step; 0 without tokens."""
         if not (shape.decode_seqs or shape.prefill_tokens):
             return 0.0
-        gpu, host = self._gpu_s(shape), self._host(shape)
-        return (max(gpu, host) if self._async else gpu + host) + self._gap_s
+        gpu, host, launch = self._gpu_s(shape), self._host(shape), self._launching(shape)
+        return (max(gpu, host + launch) if self._async else max(gpu, launch) + host) + self._gap_s
 
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps of one line: up to the next node of the attention tables, or to where the GPU overtakes the host."""
@@ -105,17 +120,19 @@ class CostModel:
                 if growth:
                     slope += piece_slope * growth
                     steps = min(steps, (end - context) // growth + 1)
-        host = self._host(shape)
-        if not self._async:
-            return AffineRun(gpu + host + self._gap_s, slope, steps)
-        if gpu >= host or slope <= 0.0:
-            return AffineRun(max(gpu, host) + self._gap_s, slope, steps)
-        return AffineRun(host + self._gap_s, 0.0, min(steps, math.floor((host - gpu) / slope) + 1))
+        hidden, exposed = self._launching(shape), self._host(shape)
+        if self._async:
+            hidden, exposed = exposed + hidden, 0.0
+        first = max(gpu, hidden) + exposed + self._gap_s
+        if gpu >= hidden or slope <= 0.0:
+            return AffineRun(first, slope, steps)
+        return AffineRun(first, 0.0, min(steps, math.floor((hidden - gpu) / slope) + 1))
 
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Durations of decode-only steps with the counts of ``shape``, one for each context."""
-        gpu, host = self._attention_free_s(shape) + self._decode_attentions(shape, context, windowed), self._host(shape)
-        return (np.maximum(gpu, host) if self._async else gpu + host) + self._gap_s
+        gpu = self._attention_free_s(shape) + self._decode_attentions(shape, context, windowed)
+        host, launch = self._host(shape), self._launching(shape)
+        return (np.maximum(gpu, host + launch) if self._async else np.maximum(gpu, launch) + host) + self._gap_s
 
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds by operator; ``host`` is what the GPU waits for."""
@@ -140,6 +157,12 @@ class CostModel:
 
     def _host(self, shape: StepShape) -> float:
         return self._host_s + self._host_seq_s * (shape.decode_seqs + shape.prefill_seqs)
+
+    def _launching(self, shape: StepShape) -> float:
+        """Host time of launching kernels one by one: all of them past the captured sizes, attention beside prefill."""
+        if shape.decode_seqs + shape.draft_tokens + shape.prefill_tokens > self._capture:
+            return self._launch_s * self._eager_launches
+        return self._launch_s * self._piecewise_launches if shape.prefill_tokens else 0.0
 
     def _gpu_s(self, shape: StepShape) -> float:
         total = self._attention_free_s(shape)

@@ -167,6 +167,13 @@ def test_host_time_hides_behind_the_gpu_only_with_async_scheduling() -> None:
     assert exposed.breakdown(shape)["host"] == pytest.approx(host)
 
 
+def test_a_batch_past_the_captured_graphs_waits_for_its_launches() -> None:
+    cost = model("Qwen/Qwen3-30B-A3B", "gb300", 8)
+    captured, eager = decode(cost, cost.overheads.max_cudagraph_tokens, 10), decode(cost, 520, 10)
+    assert cost.step(eager) > cost.step(captured) + 1e-3
+    assert cost.breakdown(eager)["host"] > 0.0
+
+
 def test_a_small_model_on_a_fast_gpu_waits_for_the_host() -> None:
     cost = model("Qwen/Qwen3-30B-A3B", "gb300", 8)
     shape = decode(cost, 1, 100)
