@@ -59,7 +59,7 @@
       const svg = this.svg;
       svg.addEventListener("pointerdown", (event) => {
         const share = this.share(event);
-        if (share >= 0 && share <= 1 && event.pointerType !== "touch") { this.from = share; event.preventDefault(); svg.focus(); }
+        if (share >= 0 && share <= 1 && event.pointerType !== "touch") { this.from = share; event.preventDefault(); svg.focus({ preventScroll: true, focusVisible: false }); }
       });
       svg.addEventListener("pointermove", (event) => this.hover(event));
       addEventListener("pointerup", (event) => this.release(event));

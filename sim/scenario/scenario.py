@@ -86,6 +86,12 @@ class Scenario(Section):
         """The scenario with every default filled in; reading it back gives an equal scenario."""
         return dump_yaml(self.model_dump(mode="json"))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        import html
+
+        return f"<pre>{html.escape(self.to_yaml())}</pre>"
+
     @property
     def scenario_hash(self) -> str:
         """16 hex digits over every resolved value and the contents of the files it names.

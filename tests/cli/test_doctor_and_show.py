@@ -103,6 +103,8 @@ def test_a_notebook_shows_the_latencies_and_no_markup_of_a_name() -> None:
     assert "<script>" not in shown
     assert "<b>&lt;" in shown
     assert "ttft" in result._repr_html_()
+    named = result.context.scenario.model_copy(update={"name": "<script>"})
+    assert "&lt;script&gt;" in named._repr_html_()
 
 
 def test_every_package_says_that_it_is_typed() -> None:
