@@ -64,6 +64,7 @@ def print_engine(found: EngineCalibration, console: Console | None = None) -> No
         table.add_row(run.load, *errors, f"{100 * run.step_time_median:.1f}", batches)
     if found.comparisons:
         console.print(table)
+    _print_warnings(console, found.warnings)
 
 
 def print_end_to_end(found: Sequence[ModelCheck], console: Console | None = None) -> None:

@@ -26,7 +26,7 @@ _GPU_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _CpuTimes:
-    """Seconds since boot, summed over cores, and of this process with its children."""
+    """Seconds since boot, summed over cores, and of this process with its descendants."""
 
     wall: float
     busy: float
@@ -113,8 +113,28 @@ def _cpu_times() -> _CpuTimes | None:
     tick = 1.0 / os.sysconf("SC_CLK_TCK")
     user, nice, system, _idle, _wait, irq, soft, stolen = (float(word) * tick for word in words[1:9])
     own = os.times()
-    used = own.user + own.system + own.children_user + own.children_system
+    used = own.user + own.system + own.children_user + own.children_system + _descendants_s(os.getpid(), tick)
     return _CpuTimes(time.perf_counter(), user + nice + system + irq + soft, stolen, used)
+
+
+def _descendants_s(ancestor: int, tick: float) -> float:
+    """CPU seconds of the living descendants of a process, and of the children that those have waited for."""
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # ended meanwhile
+            continue
+        process = int(stat.parent.name)
+        parents[process] = int(words[1])
+        seconds[process] = tick * sum(int(word) for word in words[11:15])
+    family = {ancestor}
+    while True:
+        more = {process for process, parent in parents.items() if parent in family} - family
+        if not more:
+            return sum(seconds[process] for process in family - {ancestor})
+        family |= more
 
 
 def _gpu_state(index: int) -> dict[str, str]:

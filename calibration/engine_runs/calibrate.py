@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from calibration.bench.conditions import Watch
 from calibration.engine_runs.fit import EngineFit, fit_engine
 from calibration.engine_runs.ladder import FITTED, Load, fitting_loads, mixed_lengths, mixes
 from calibration.engine_runs.log import EngineRun, read_runs, write_run
@@ -30,6 +31,7 @@ from sim.errors import InputError
 from sim.workload import Workload
 
 TARGET: Final = 0.05  # of mean TTFT, TPOT, E2E and throughput, on an idle machine
+POOR_FIT: Final = 0.05  # median residual; 1 % on an idle machine
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s")
 Say = Callable[[str], None]
 
@@ -52,11 +54,16 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True)
 class EngineCalibration:
-    """The fit, and how it predicts the runs that it did not see."""
+    """The fit, and how it predicts the runs that it did not see.
+
+    Attributes:
+        warnings: sentences that say why to run again.
+    """
 
     fit: EngineFit
     fitted_on: tuple[EngineRun, ...]
     comparisons: tuple[RunComparison, ...]
+    warnings: tuple[str, ...]
 
     def profile(self, hardware: HardwareProfile) -> HardwareProfile:
         """``hardware`` with the host terms of this engine."""
@@ -124,6 +131,7 @@ def as_dict(found: EngineCalibration) -> dict[str, Any]:
         "timer": asdict(found.fit.timer),
         "client_path": asdict(found.fit.path),
         "residual": found.fit.residual.model_dump(),
+        "warnings": list(found.warnings),
         "comparisons": [{**asdict(run), "met": run.met} for run in found.comparisons],
     }
 
@@ -132,10 +140,25 @@ def _serve(engine: VllmEngine, loads: Iterable[Load], out: Path, say: Say) -> di
     runs = {}
     for load in loads:
         say(f"serving {load.name}: {len(load.prompt_tokens)} requests")
+        watch = Watch()
         document = engine.serve(load)
+        document["summary"]["warnings"] = watch.conditions().warnings()
         write_run(out / f"{load.name}.json.gz", document)
         runs[load.name] = EngineRun.from_dict(load.name, document)
     return runs
+
+
+def _warnings(fit: EngineFit, runs: dict[str, EngineRun]) -> tuple[str, ...]:
+    """What disturbed the runs, each kind once, and whether the steps follow the fitted form at all."""
+    told: dict[str, str] = {}
+    for name, run in runs.items():
+        for sentence in run.summary.get("warnings", ()):
+            told.setdefault(sentence.partition(":")[0], f"{name}: {sentence}")
+    if fit.residual.median > POOR_FIT:
+        told["fit"] = (
+            f"the fit misses its own steps by {fit.residual.median:.0%} (median): run again on an idle machine"
+        )
+    return tuple(told.values())
 
 
 def _compare(fit: EngineFit, name: str, run: EngineRun) -> RunComparison:

@@ -102,13 +102,14 @@ class EngineRun:
 
     Attributes:
         name: of the load.
-        meta: as in the file.
+        meta, summary: as in the file.
         requests: by arrival, ties by id.
         steps: in order.
     """
 
     name: str
     meta: dict[str, Any]
+    summary: dict[str, Any]
     settings: EngineSettings
     requests: tuple[RequestLog, ...]
     steps: tuple[StepLog, ...]
@@ -128,7 +129,7 @@ class EngineRun:
         for number, step in enumerate(parsed.steps):
             if unknown := set(step.ids) - known:
                 raise InputError(f"{where or name}.steps.{number}.ids", f"no request has the id {min(unknown)}")
-        return cls(name, parsed.meta, settings, requests, parsed.steps)
+        return cls(name, parsed.meta, parsed.summary, settings, requests, parsed.steps)
 
 
 def read_run(path: Path) -> EngineRun:

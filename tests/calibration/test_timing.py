@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import chain, repeat
 
 import pytest
 
+from calibration.bench import conditions
 from calibration.bench.conditions import Conditions, Watch
 from calibration.bench.timing import FEWEST, MOST, HostClock, measure
 
@@ -67,7 +71,7 @@ def test_an_idle_machine_has_no_warnings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("conditions", "sentence"),
+    ("seen", "sentence"),
     [
         (Conditions(others_share=0.4), "busy machine: other processes used 40% of the cores"),
         (Conditions(stolen_share=0.2), "busy host: the hypervisor took 20% of the cores' time"),
@@ -79,8 +83,8 @@ def test_an_idle_machine_has_no_warnings() -> None:
         ),
     ],
 )
-def test_each_disturbance_is_told(conditions: Conditions, sentence: str) -> None:
-    assert conditions.warnings() == [sentence]
+def test_each_disturbance_is_told(seen: Conditions, sentence: str) -> None:
+    assert seen.warnings() == [sentence]
 
 
 def test_a_watch_sees_drift_and_unstable_medians() -> None:
@@ -92,3 +96,25 @@ def test_a_watch_sees_drift_and_unstable_medians() -> None:
     found = watch.conditions()
     assert found.drift == pytest.approx(0.3)
     assert found.settled_share == 0.5
+
+
+def test_work_of_a_child_process_is_not_somebody_elses() -> None:
+    """A child that keeps one core busy for half a second counts as ours while it lives."""
+    before = conditions._cpu_times()
+    if before is None:
+        pytest.skip("no /proc/stat")
+    busy = "import time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.5: pass\ninput()"
+    child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE)
+    try:
+        while _cpu_seconds(child.pid) < 0.5:
+            pass
+        after = conditions._cpu_times()
+    finally:
+        child.communicate(b"\n")
+    assert after is not None
+    assert after.own - before.own >= 0.45
+
+
+def _cpu_seconds(process: int) -> float:
+    words = open(f"/proc/{process}/stat").read().rpartition(")")[2].split()  # noqa: SIM115
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
