@@ -78,7 +78,7 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.fixture(scope="module")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the pages speak of as the reader's own."""
-    from test_convert import METRICS, VLLM_RESULT
+    from test_convert_results import METRICS, VLLM_RESULT
 
     folder = tmp_path_factory.mktemp("material")
     with pytest.MonkeyPatch.context() as patch:
