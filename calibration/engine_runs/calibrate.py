@@ -78,10 +78,8 @@ def calibrate_from(runs: dict[str, EngineRun]) -> EngineCalibration:
     """
     fitted = {name: run for name, run in runs.items() if name.startswith(FITTED)}
     fit = fit_engine(fitted.values())
-    others = {name: run for name, run in runs.items() if name not in fitted}
-    return EngineCalibration(
-        fit, tuple(fitted.values()), tuple(_compare(fit, name, run) for name, run in others.items())
-    )
+    compared = [_compare(fit, name, run) for name, run in runs.items() if name not in fitted]
+    return EngineCalibration(fit, tuple(fitted.values()), tuple(compared), _warnings(fit, runs))
 
 
 def calibrate_logs(folder: Path) -> EngineCalibration:
