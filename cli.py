@@ -12,8 +12,10 @@ from typer.core import TyperGroup
 
 from calibration.commands import app as calibrate_commands
 from reports.commands import mount
+from reports.plan_command import plan
 from reports.sweep_command import sweep
 from sim.errors import InputError
+from sim.files import check_picture
 
 EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 70, 130, 141
 
@@ -201,6 +203,8 @@ def validate(
     from reports.progress import progress_bar
 
     limits = parse_limits(max_error)
+    if plot is not None:
+        check_picture(plot)
     chosen = select(load_cases(cases), parse_tags(where))
     with progress_bar("validate") as progress:
         report = validate_cases(chosen, jobs=jobs or os.cpu_count() or 1, progress=progress)
@@ -221,6 +225,7 @@ def validate(
         raise typer.Exit(EXIT_CHECK)
 
 
+app.command()(plan)
 app.command()(sweep)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reports.memory_cases import Asked, Case
 from reports.memory_terminal import parts_of
 from sim.errors import InputError
+from sim.files import check_picture, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +42,7 @@ def plot_memory(asked: Asked, target: Path) -> None:
     Raises:
         InputError: nothing that fits, or a file that cannot be written.
     """
+    check_picture(target, "plot")
     fitting = [case for case in asked.cases if case.budget is not None]
     if not fitting:
         raise InputError("plot", "nothing to draw: none of the variants fits", "see the remedies of each")
@@ -48,10 +50,8 @@ def plot_memory(asked: Asked, target: Path) -> None:
 
     with matplotlib.rc_context(fname=STYLE):
         figure = _draw(asked, fitting)
-        try:
-            figure.savefig(target, metadata={"Software": None} if target.suffix == ".png" else None)
-        except (OSError, ValueError) as error:
-            raise InputError(str(target), f"cannot draw there: {error}", "use a writable .png, .svg or .pdf") from None
+        with whole_file(target) as partial:
+            figure.savefig(partial, metadata={"Software": None} if target.suffix.lower() == ".png" else None)
 
 
 def _draw(asked: Asked, cases: list[Case]) -> Figure:

@@ -10,23 +10,32 @@ from typing import Final
 from sim.errors import InputError
 from sim.result import Result
 
-#: A folder that holds this file was written by servecast and may be replaced.
-MARK: Final = "scenario.yaml"
-_OURS: Final = {MARK, "summary.json", "requests.parquet", "steps.parquet", "report.html", "plots", "timeline.json"}
+#: A folder that holds these files was written by servecast and may be replaced.
+_MARKS: Final = {"scenario.yaml", "summary.json"}
+_OURS: Final = {*_MARKS, "requests.parquet", "steps.parquet", "report.html", "plots", "timeline.json"}
 
 
 def check_target(out: Path) -> None:
     """Raise `InputError` where ``out`` cannot become the folder of a run; called before a run that may take long."""
-    if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise InputError("--out", f"{out} exists and is not a folder", "name another")
-    if out.is_dir() and (present := {entry.name for entry in out.iterdir()}):
-        strange = sorted(present - _OURS)
-        if MARK not in present or strange:
-            found = strange[0] if strange else min(present)
-            raise InputError("--out", f"{out} holds other files ({found})", "name a new or empty folder")
-    parent = _existing_parent(out)
+    try:
+        if out.is_symlink() or (out.exists() and not out.is_dir()):
+            raise InputError("--out", f"{out} exists and is not a folder", "name another")
+        if out.is_dir() and (strange := _not_of_a_run(out)):
+            raise InputError("--out", f"{out} holds other files ({strange})", "name a new or empty folder")
+        parent = _existing_parent(out)
+    except OSError as error:
+        raise InputError("--out", f"cannot write {out}: {error.strerror or error}", "name another folder") from None
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError("--out", f"cannot write to {parent}", "name a folder that you may write to")
+
+
+def _not_of_a_run(folder: Path) -> str:
+    """A name in ``folder`` that no former run has left there; empty if there is none."""
+    present = {entry.name for entry in folder.iterdir()}
+    strange = present - _OURS or (present if not present >= _MARKS else set())
+    if not strange and (folder / "plots").is_dir():
+        strange = {f"plots/{entry.name}" for entry in (folder / "plots").iterdir() if entry.suffix != ".png"}
+    return min(strange, default="")
 
 
 def write_outputs(result: Result, out: Path) -> None:
@@ -65,7 +74,7 @@ def _write_all(result: Result, folder: Path) -> None:
     from reports.tables import write_tables
     from reports.timeline import write_timeline
 
-    (folder / MARK).write_text(result.context.scenario.resolved().to_yaml(), encoding="utf-8")
+    (folder / "scenario.yaml").write_text(result.context.scenario.resolved().to_yaml(), encoding="utf-8")
     (folder / "summary.json").write_text(result.summary.to_json(), encoding="utf-8")
     write_tables(result, folder)
     write_timeline(result, folder / "timeline.json")

@@ -12,6 +12,7 @@ import numpy as np
 from reports.curves import gap_curve, sample_curve
 from reports.series import Series, series_of
 from reports.text import seconds
+from sim.files import whole_file
 from sim.metrics import request_latencies
 from sim.result import Result, arrays_of
 from sim.summary import Latency
@@ -66,8 +67,8 @@ def save_figure(figure: Figure, path: Path) -> None:
     import matplotlib
 
     stamp = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}[path.suffix.lower()]
-    with matplotlib.rc_context({"svg.hashsalt": "servecast"}):
-        figure.savefig(path, metadata={stamp: None})
+    with matplotlib.rc_context({"svg.hashsalt": "servecast"}), whole_file(path) as partial:
+        figure.savefig(partial, metadata={stamp: None})
 
 
 def _latency_cdf(result: Result) -> Figure:

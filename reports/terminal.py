@@ -120,6 +120,13 @@ def _service(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
     batch = f"busy {percent(use.busy_fraction)}; batch {number(use.mean_batch_size)} of {scenario.engine.max_num_seqs}"
     work = f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else ""
     yield "engine", batch + work
+    if summary.drafting is not None:
+        drafting = summary.drafting
+        yield (
+            "drafts",
+            f"{percent(drafting.acceptance_rate)} accepted; {number(drafting.tokens_per_step)} tokens a verify step"
+            "; ITL counts the gaps between steps, TPOT the time per token",
+        )
 
 
 def _cache(summary: Summary) -> str:

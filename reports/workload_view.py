@@ -10,7 +10,7 @@ import numpy as np
 
 from reports.plots import BLUE, GREEN, GREY, VERMILLION, house_style, new_figure, save_figure
 from reports.text import number, percent, seconds
-from sim.errors import InputError
+from sim.files import check_picture
 from sim.scenario import Scenario
 from sim.workload import Workload
 from workloads import WorkloadSpec, build_workload, describe_workload, preset_names
@@ -30,8 +30,8 @@ def is_workload_file(name: str) -> bool:
 
 def show_workload(name: str, plot: Path | None, as_json: bool) -> None:
     """Print what a workload asks of the servers, and draw it to ``plot``. Raises `InputError`."""
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError("--plot", f"{plot.name} is neither .png, .svg nor .pdf", "give one of these endings")
+    if plot is not None:
+        check_picture(plot)
     workload = load_workload(name)
     figures = describe_workload(workload)
     if plot is not None:
@@ -82,10 +82,7 @@ def draw_workload(workload: Workload, name: str, path: Path) -> None:
         _arrivals(arrivals, timed)
         _gaps(gaps, np.diff(timed))
         _shared(shared, workload)
-        try:
-            save_figure(figure, path)
-        except OSError as error:
-            raise InputError("--plot", f"cannot write {path}: {error.strerror or error}") from None
+        save_figure(figure, path)
 
 
 def _lengths(axes: Axes, workload: Workload) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from reports.compare.history import DRAWN, Entry
 from reports.compare.judge import Comparison, Difference
 from reports.plots import BLUE, GREEN, GREY, INK, VERMILLION, house_style, new_figure, save_figure
-from sim.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,12 +19,6 @@ _COLOURS: Final = {"regression": VERMILLION, "better": GREEN, "within": BLUE}
 _MOST_BARS: Final = 40
 _MOST_LINES: Final = 8
 _LINES: Final = (BLUE, VERMILLION, GREEN, "#A8528A", "#8A6D00", "#4B6A88", INK, GREY)
-
-
-def check_plot(path: Path) -> None:
-    """Raise `InputError` for a kind of file that cannot be drawn."""
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError("--plot", f"{path.name} is neither .png, .svg nor .pdf", "give one of these endings")
 
 
 def plot_differences(comparison: Comparison, path: Path) -> None:

@@ -56,12 +56,10 @@ def convert(
 
     done = turn(Asked(source, kind, to, out, hardware, scenario, seconds))
     if done.text and out is not None:
-        from sim.errors import InputError
+        from sim.files import whole_file
 
-        try:
-            out.write_text(done.text, encoding="utf-8")
-        except OSError as error:
-            raise InputError("--out", f"cannot write {out}: {error.strerror or error}") from None
+        with whole_file(out, "--out") as partial:
+            partial.write_text(done.text, encoding="utf-8")
     elif done.text:
         typer.echo(done.text, nl=False)
     for note in (*done.unknown, *done.notes):

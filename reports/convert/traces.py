@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from sim.errors import InputError, nearest
+from sim.files import whole_file
 from sim.workload import Workload
 from workloads import WorkloadSpec, build_workload, write_trace
 from workloads.traces.hash_chains import shared_block_ids
@@ -36,15 +37,8 @@ def convert_trace(source: Path, target: Path, to: str, source_format: str = "aut
     if workload.after is not None and bool((workload.after >= 0).any()):
         raise InputError("--to", f"{to} cannot say that a request follows another", "write the servecast format")
     lines = {"mooncake": _mooncake, "azure": _azure, "burstgpt": _burstgpt, "vidur": _vidur}[to]
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines(workload))
-        partial.replace(target)
-    except OSError as error:
-        raise InputError(str(target), f"cannot be written: {error.strerror or error}", "choose another place") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(target) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines(workload))
     lost = () if to == "mooncake" or workload.prefixes is None else (f"{to} does not hold which prompts share text",)
     return len(workload), (*workload.notes, *lost)
 

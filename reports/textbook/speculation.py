@@ -129,9 +129,9 @@ CLAIM: Final = Claim(
     setting=(
         "Llama 3.1 70B on four H100, clients that ask again when they are answered (prompts of 256 tokens, answers of "
         "512), four drafts a step. A head of one layer adds about 5 % of the model's step for each draft. A draft "
-        "model of 8B on the same four GPUs adds 20 %, since kernels and all-reduces of 32 layers take their time however "
-        "little they compute: four drafts accepted with p = 0.7 give 2.77 tokens in 1.8 steps. Where the verify step "
-        "of 1 + 4 tokens a request no longer hides behind the weights, the gain is gone and drafts cost."
+        "model of 8B on the same four GPUs adds 20 %, since kernels and all-reduces of 32 layers take their time "
+        "however little they compute: four drafts accepted with p = 0.7 give 2.77 tokens in 1.8 steps. Where the "
+        "verify step of 1 + 4 tokens a request no longer hides behind the weights, the gain is gone and drafts cost."
     ),
     measure=measure,
     bounds={

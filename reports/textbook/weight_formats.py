@@ -130,7 +130,8 @@ CLAIM: Final = Claim(
     ),
     setting=(
         "Qwen3-32B on one GPU: one request at a time with a prompt of 4,096 tokens; 64 at once with short prompts; 600 "
-        "at once with prompts and answers of 256. Weights of 4.16 bits alone would be 3.8 times as fast to read; the LM head stays in 16 bit, attention, norms, "
+        "at once with prompts and answers of 256. Weights of 4.16 bits alone would be 3.8 times as fast to "
+        "read; the LM head stays in 16 bit, attention, norms, "
         "sampling and launches stay what they were, and the dequantising kernels reach a smaller part of the "
         "bandwidth than the plain ones. The same kernels compute in 16 bit, so prefill pays for dequantising. FP8 "
         "products are 1.6 times as fast in prefill on H100 (fitted to tables of vLLM's kernels), whole steps less, "

@@ -197,7 +197,7 @@ class Alternatives:
         mine, theirs = winner.best.trial, best.trial
         return WhatIf(
             question=name,
-            same=(mine.cell, mine.replicas) == (theirs.cell, theirs.replicas),
+            same=_shape(mine) == _shape(theirs),
             answer=deployment_of(theirs.cell, theirs.replicas),
             cost=self._ground.cost(theirs.cell, theirs.replicas),
         )
@@ -229,6 +229,11 @@ class Alternatives:
             if row.keeps and name != winner.deployment.hardware and name not in found and winner.usd_per_hour:
                 found[name] = winner.usd_per_hour / row.deployment.gpus
         return found
+
+
+def _shape(trial: Trial) -> tuple[Any, ...]:
+    """What is bought: formats and knobs aside."""
+    return trial.cell.hardware, trial.cell.layout, trial.cell.split, trial.replicas
 
 
 def _marked(points: list[FrontPoint], best: list[FrontPoint]) -> tuple[FrontPoint, ...]:

@@ -10,7 +10,7 @@ _MOSTLY = 0.5
 
 
 def binding_limit(outcome: Outcome, ground: Ground, mean_tokens: float) -> str:
-    """Why the run of ``outcome`` breaks the promise.
+    """Why the run of ``outcome`` breaks the promise: in a few words, and the figures after a semicolon.
 
     Args:
         outcome: of a load just above what the deployment sustains.
@@ -30,13 +30,13 @@ def binding_limit(outcome: Outcome, ground: Ground, mean_tokens: float) -> str:
     share = evidence.prefill_time_share
     prompts = f"{share:.0%} of step time computes prompts"
     if broken.startswith("ttft"):
-        return f"prefill compute: {prompts}" if share > _MOSTLY else f"TTFT under bursts: {prompts}"
+        return f"prefill compute; {prompts}" if share > _MOSTLY else f"TTFT under bursts; {prompts}"
     step = "" if evidence.decode_step_s is None else f"{evidence.decode_step_s * 1e3:.3g} ms"
     if broken.startswith(("tpot", "itl")):
         bound_s = outcome.trial.case.slo.statistics()[broken][2]
         if evidence.decode_step_s is not None and evidence.decode_step_s < 0.85 * bound_s:
-            return f"prompts between tokens: {prompts}, a decode step alone is {step}"
-        return f"memory bandwidth: a decode step reads weights and cache for {step}"
+            return f"prompts computed between tokens; {prompts}, a decode step alone is {step}"
+        return f"memory bandwidth; a decode step reads weights and cache for {step}"
     if share > _MOSTLY:
-        return f"prefill compute: {prompts}"
-    return f"decode throughput: a decode step is {step}" if step else prompts
+        return f"prefill compute; {prompts}"
+    return f"decode throughput; a decode step is {step}" if step else prompts

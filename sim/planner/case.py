@@ -73,6 +73,10 @@ class Case:
         base = self.base if self.times == 1.0 else self.base.model_copy(update={"slo": self.slo})
         return cell.scenario(base, simulated, self.load.at(factor * share * self.times))
 
+    def whole(self, cell: Cell, replicas: int) -> Scenario:
+        """All of ``replicas`` under all of the load: what to deploy."""
+        return cell.scenario(self.base, replicas, self.load.at(1.0))
+
     def part(self, replicas: int) -> tuple[int, float]:
         """How many of ``replicas`` are simulated, and their share of the traffic."""
         simulated = min(replicas, SLICE)

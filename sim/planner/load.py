@@ -57,7 +57,8 @@ class Load:
             raise InputError("workload", "all requests arrive at once", "give arrivals with a rate")
         unit = "sessions/s" if spec.sessions is not None else "requests/s"
         lengthens = spec.trace is None and arrivals.process != "stages"
-        return cls(scenario, (len(timed) - 1) / span_s, unit, span_s, steady_s, lengthens)
+        given = _nominal(arrivals) or (len(timed) - 1) / span_s
+        return cls(scenario, given, unit, span_s, steady_s, lengthens)
 
     def at(self, factor: float) -> WorkloadSpec:
         """The workload at ``factor`` times the given load."""
@@ -95,6 +96,15 @@ class Load:
         if self.lengthens and spec.num_requests is not None and self.base.workload.num_requests is not None:
             span_s *= spec.num_requests / self.base.workload.num_requests
         return replace(self, base=base, given=self.given * factor, span_s=span_s)
+
+
+def _nominal(arrivals: Any) -> float | None:
+    """The mean rate that arrivals are drawn with; None for a trace's own times."""
+    if arrivals is None:
+        return None
+    if arrivals.process == "stages":
+        return sum(stage.rate_per_s * stage.duration_s for stage in arrivals.stages) / arrivals.duration_s
+    return float(arrivals.rate_per_s)
 
 
 def residence_s(slo: SloSpec, workload: Workload) -> float:

@@ -115,7 +115,7 @@ class WhatIf(StrictModel):
     """Another question, and its answer among the best few kinds of deployment.
 
     Attributes:
-        same: whether the answer is the winner as it stands.
+        same: whether the answer is the winner's layout, hardware and number.
         answer: the deployment; None where none of those tried keeps the promise within the budgets.
     """
 

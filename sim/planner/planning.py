@@ -39,8 +39,8 @@ class PlanResult:
 
     Attributes:
         plan: the answer, as in ``plan.json``.
-        winner: the scenario of the winner: simulating it gives the figures of the plan; None where nothing keeps the
-            promise.
+        winner: the scenario of the winner; None where nothing keeps the promise. Simulating it gives the figures of the
+            plan (of more than `sim.planner.case.SLICE` replicas the plan simulates so many).
         records: the simulations, one mapping a row.
     """
 
@@ -168,8 +168,7 @@ class _Planner:
             notes=self._notes(winner),
         )
         best = found.best.trial
-        scenario = self.case.scenario(best.cell, best.replicas)
-        return PlanResult(document, scenario, runs_of(self.bench))
+        return PlanResult(document, self.case.whole(best.cell, best.replicas), runs_of(self.bench))
 
     def _nothing(self, found: Found, fitting: list[Cell], searched: int) -> PlanResult:
         around = Alternatives(self.bench, self.ground, self.case, self.options, self.band)

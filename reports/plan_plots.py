@@ -1,0 +1,176 @@
+"""The picture of a plan: both fronts, and what each kind of deployment costs and has to spare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reports.plan_canvas import BLUE, GREEN, GREY, INK, MARKS, VERMILLION, house_style, new_figure, save_figure
+from reports.plan_terminal import brief, name_of, short
+from sim.planner.outcome import DayPlan, FrontPoint, Plan, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_KINDS: Final = 8
+PICTURES: Final = ("plan.png", "day.png")
+
+
+def write_plan_plots(plan: Plan, folder: Path) -> None:
+    """Write ``plan.png``, and ``day.png`` where the plan has a day; none where nothing keeps the promise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PICTURES:
+        (folder / name).unlink(missing_ok=True)
+    if plan.winner is None:
+        return
+    with house_style():
+        save_figure(_figure(plan, plan.winner), folder / "plan.png")
+        if plan.day is not None and plan.day.static_replicas is not None:
+            save_figure(_day(plan, plan.day), folder / "day.png")
+
+
+def _figure(plan: Plan, winner: Row) -> Figure:
+    kept = [row for row in plan.rows if row.keeps][:_MOST_KINDS]
+    figure = new_figure(12.5, 7.4)
+    grid = figure.add_gridspec(2, 2, height_ratios=[1.0, 0.16 + 0.1 * len(kept)])
+    looks = _looks(plan)
+    speed, cost = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
+    _speed_front(speed, plan, looks)
+    _cost_front(cost, plan, looks)
+    _bars(figure.add_subplot(grid[1, 0]), plan, kept)
+    _loads(figure.add_subplot(grid[1, 1]), plan, kept)
+    q = plan.question
+    title = (
+        f"{plan.name}: {name_of(winner.deployment)} on {short(winner.deployment.hardware)} for {q.load:.3g} {q.unit}"
+    )
+    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    return figure
+
+
+def _kind_of(label: str, hardware: str, quantization: str | None, several: bool) -> str:
+    return " ".join(filter(None, (label, short(hardware) if several else "", quantization or "")))
+
+
+def _looks(plan: Plan) -> dict[str, dict[str, Any]]:
+    """{kind: colour and mark}, the winner's first; the same in every panel."""
+    several = len(plan.question.hardware) > 1
+    kinds = [
+        _kind_of(row.deployment.label, row.deployment.hardware, row.deployment.quantization, several)
+        for row in plan.rows
+        if row.keeps
+    ]
+    return {
+        kind: {"color": f"C{number % 6}", "marker": MARKS[number % len(MARKS)]}
+        for number, kind in enumerate(dict.fromkeys(kinds))
+    }
+
+
+def _scatter(
+    axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]], points: Sequence[FrontPoint], x: str, y: str
+) -> None:
+    several = len(plan.question.hardware) > 1
+    for kind, look in looks.items():
+        mine = [p for p in points if _kind_of(p.label, p.hardware, p.quantization, several) == kind]
+        for keeps in (True, False):
+            shown = [p for p in mine if p.keeps == keeps]
+            face = look["color"] if keeps else "none"
+            axis.plot(
+                [getattr(p, x) for p in shown], [getattr(p, y) for p in shown], linestyle="", markersize=5.5,
+                markerfacecolor=face, label=kind if keeps else None, **look,
+            )  # fmt: skip
+    best = sorted((p for p in points if p.on_front), key=lambda p: float(getattr(p, x)))
+    axis.plot([getattr(p, x) for p in best], [getattr(p, y) for p in best], color=GREY, linewidth=1.2, zorder=1)
+
+
+def _speed_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> None:
+    points = plan.throughput_front
+    _scatter(axis, plan, looks, points, "output_tokens_per_s_per_user", "output_tokens_per_s_per_gpu")
+    bounds = [bound for key, bound in plan.question.promise.items() if key.startswith(("tpot", "goodput_tpot"))]
+    for bound_s in bounds[:1]:
+        axis.axvline(1 / bound_s, color=VERMILLION, linestyle="--", linewidth=1.1)
+        axis.annotate("promised", (1 / bound_s, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
+                      textcoords="offset points", va="top", fontsize=8, color=VERMILLION)  # fmt: skip
+    axis.set_title("Throughput against speed")
+    axis.set(xlabel="tokens/s that a user sees", ylabel="output tokens/s a GPU")
+    axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0)
+    hollow = "hollow: breaks the promise" if any(not point.keeps for point in points) else None
+    axis.legend(loc="upper right", title=hollow, title_fontsize=8)
+
+
+def _cost_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> None:
+    _scatter(axis, plan, looks, plan.cost_front, "cost", "e2e_mean_s")
+    for point in plan.cost_front:
+        if point.on_front:
+            axis.annotate(f"{point.replicas} x {point.label}", (point.cost, point.e2e_mean_s or 0.0), xytext=(6, 5),
+                          textcoords="offset points", fontsize=8, color=INK)  # fmt: skip
+    axis.set_title(f"Cost against latency at {plan.question.load:.3g} {plan.question.unit}")
+    axis.set(xlabel=_cost_label(plan), ylabel="mean end-to-end latency, s")
+    axis.margins(x=0.2)
+    axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0)
+
+
+def _cost_label(plan: Plan) -> str:
+    return "$ an hour" if plan.question.ranked_by == "usd_per_hour" else "GPUs"
+
+
+def _bars(axis: Axes, plan: Plan, rows: Sequence[Row]) -> None:
+    """Cost of each kind, and how it moves within the error band."""
+    places = range(len(rows))
+    axis.barh(list(places), [row.cost for row in rows], height=0.6,
+              color=[GREEN if i == 0 else BLUE for i in places], alpha=0.75)  # fmt: skip
+    for place, row in enumerate(rows):
+        low = row.band.cost_if_faster if row.band.cost_if_faster is not None else row.cost
+        high = row.band.cost_if_slower
+        axis.plot([low, row.cost if high is None else high], [place, place], color=INK, marker="|", linewidth=1.2)
+    axis.set_yticks(list(places), [_tick(row, plan) for row in rows])
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_title(f"Cost (line: steps {plan.question.error_band:.0%} faster or slower)")
+    axis.set_xlabel(_cost_label(plan))
+    axis.set_xlim(left=0)
+
+
+def _loads(axis: Axes, plan: Plan, rows: Sequence[Row]) -> None:
+    """The highest load of each kind against the load asked for."""
+    places = range(len(rows))
+    axis.barh(list(places), [row.most_load or 0.0 for row in rows], height=0.6,
+              color=[GREEN if i == 0 else BLUE for i in places], alpha=0.75)  # fmt: skip
+    axis.axvline(plan.question.load, color=VERMILLION, linestyle="--", linewidth=1.1)
+    axis.set_yticks(list(places), [""] * len(rows))
+    most = max((row.most_load or 0.0 for row in rows), default=1.0)
+    for place, row in enumerate(rows):
+        text = brief(row.limit)
+        axis.text((row.most_load or 0.0) + 0.01 * most, place, text, va="center", fontsize=7.5, color=INK, clip_on=True)
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_title("Highest load, and what breaks the promise beyond (dashed: asked for)")
+    axis.set_xlabel(plan.question.unit)
+    axis.set_xlim(0, 1.6 * most)
+
+
+def _tick(row: Row, plan: Plan) -> str:
+    d = row.deployment
+    several = len(plan.question.hardware) > 1
+    return _kind_of(name_of(d), d.hardware, d.quantization, several)
+
+
+def _day(plan: Plan, day: DayPlan) -> Figure:
+    figure = new_figure(9, 4.2)
+    load, replicas = figure.subplots(2, 1, sharex=True)
+    edges = [hour.start_h for hour in day.hours] + [24.0]
+    load.stairs([hour.load for hour in day.hours], edges, color=BLUE, linewidth=1.6)
+    load.set_title(f"{plan.name}: load over the day")
+    load.set_ylabel(plan.question.unit)
+    replicas.stairs([hour.replicas or 0 for hour in day.hours], edges, color=GREEN, fill=True, alpha=0.5)
+    replicas.axhline(day.static_replicas or 0, color=VERMILLION, linestyle="--", linewidth=1.1)
+    saved = "" if day.saved is None else f"; saves {day.saved:.0%} of the GPU hours of static provisioning (dashed)"
+    replicas.set_title(f"Replicas{saved}")
+    replicas.set(xlabel="hour", xlim=(0, 24), xticks=range(0, 25, 3))
+    for axis in (load, replicas):
+        axis.set_ylim(bottom=0, top=math.ceil(axis.get_ylim()[1] * 1.05) if axis is replicas else None)
+    return figure
