@@ -10,6 +10,7 @@ from hardware_profiles.loader import load_engine_overheads
 from hardware_profiles.overheads import EngineOverheads
 from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
+from sim.cost.pipeline import PipelineTimer, Share, pipeline_model
 from sim.cost.speculative import SpeculativeCostModel
 from sim.drafting import ASYNCHRONOUS, draft_of, drafter_of, speculation_of
 from sim.engine.config import EngineConfig
@@ -116,11 +117,13 @@ def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
 
 def assemble(scenario: Scenario) -> Parts:
     """All parts of a run but its workload. Raises `InputError` for what cannot be served."""
-    served = served_by(scenario)
+    served, stages = served_by(scenario), scenario.layout.pipeline_parallel_size
     step_time, blocks = scenario.engine.step_time, scenario.engine.num_gpu_blocks_override
     budget = None if step_time and blocks else budget_of(scenario, served)
     if step_time:
         timer: StepTimer = LinearStepTimer(step_time.base_us, step_time.per_token_us, step_time.per_seq_us)
+        if stages > 1:
+            timer = PipelineTimer([Share(timer, stages)] * stages, (0, 0), [lambda tokens: 0] * (stages - 1))
         tick_s, path = MICROSECOND_S, ClientPath()
     else:
         timer, tick_s, path = cost_model(scenario, served), 1.0, client_path(served.overheads)
@@ -138,17 +141,23 @@ def kv_bytes_per_token(served: Served, layout: Layout) -> int:
     return layout.tensor_parallel_size * ceil(sum(cache.layers * cache.bytes_per_token for cache in caches))
 
 
-def cost_model(scenario: Scenario, served: Served) -> CostModel:
+def cost_model(scenario: Scenario, served: Served) -> StepTimer:
     """The physics of one replica."""
     spec, layout = scenario.engine.speculative, scenario.layout
     model = (served.arch, served.weights, served.kv, served.hardware, layout, served.overheads)
-    overlaps = scenario.engine.async_scheduling
+    overlaps = scenario.engine.async_scheduling and not _waits_in_a_pipeline(scenario)
     if spec is None:
-        return CostModel(*model, async_scheduling=overlaps, sampler=sampler_of(scenario.engine, served.arch))
+        build = pipeline_model if layout.pipeline_parallel_size > 1 else CostModel
+        return build(*model, async_scheduling=overlaps, sampler=sampler_of(scenario.engine, served.arch))
     drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
     overlaps = overlaps and spec.method in ASYNCHRONOUS
     sampler = sampler_of(scenario.engine, served.arch)
     return SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler)
+
+
+def _waits_in_a_pipeline(scenario: Scenario) -> bool:
+    """TensorRT-LLM's executor for pipelines has no overlap of host and GPU (py_executor.py, _executor_loop_pp)."""
+    return scenario.layout.pipeline_parallel_size > 1 and family(scenario.engine.preset) == "tensorrt-llm"
 
 
 def client_path(overheads: EngineOverheads) -> ClientPath:
@@ -182,7 +191,10 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> E
         scheduling_policy=engine.scheduling_policy,
         watermark=engine.watermark,
         scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
-        async_scheduling=engine.async_scheduling and engine.speculative is None,
+        async_scheduling=engine.async_scheduling
+        and engine.speculative is None
+        and scenario.layout.pipeline_parallel_size == 1,
+        pipeline_stages=scenario.layout.pipeline_parallel_size,
         preset=engine.preset,
         max_new_tokens=engine.max_new_tokens,
         knobs=engine.policy_knobs,

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sim.metrics_steps import kv_of, row_times_s, step_utilization
+from sim.metrics_steps import busy_time_s, kv_of, step_utilization
 from sim.result import PoolShare, RunContext
 from sim.summary import Memory, PoolUse, Utilization
 
@@ -53,7 +53,7 @@ def fleet_utilization(runs: Arrays, context: RunContext, duration_s: float) -> U
         used, work = step_utilization(own, pool.context, duration_s), pool.context.work
         if work is None or used.mfu is None or used.mbu is None:
             continue
-        busy_s = float(row_times_s(own).sum())
+        busy_s = busy_time_s(own, overlap=pool.context.scenario.layout.pipeline_parallel_size > 1)
         could["mfu"].append((used.mfu, busy_s * work.peak_flops_per_s))
         could["mbu"].append((used.mbu, busy_s * work.peak_bytes_per_s))
     return whole.model_copy(update={name: _mean(parts) for name, parts in could.items()})

@@ -33,6 +33,22 @@ def row_times_s(runs: Arrays) -> Floats:
     return np.asarray(n * runs["duration_s"] + runs["increment_s"] * n * (n - 1) / 2)
 
 
+def busy_time_s(runs: Arrays, *, overlap: bool) -> float:
+    """Seconds in which steps ran, all engines added up; rows of one engine may ``overlap`` in a pipeline."""
+    length = row_times_s(runs)
+    if not overlap:
+        return float(length.sum())
+    total = 0.0
+    for replica in np.unique(runs["replica"]):
+        own = runs["replica"] == replica
+        start, end = runs["start_s"][own], runs["start_s"][own] + length[own]
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        before = np.concatenate([[-np.inf], np.maximum.accumulate(end)[:-1]])
+        total += float(np.maximum(end - np.maximum(start, before), 0.0).sum())
+    return total
+
+
 def kv_use(runs: Arrays, usable_blocks: int, block_size: int) -> tuple[float | None, float | None, float | None]:
     """Peak and mean share of the blocks in use, and the share of the room in them that holds no token.
 
@@ -71,7 +87,7 @@ def kv_of(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
 def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Utilization:
     """Busy share, MFU and MBU while busy, and sequences a step."""
     steps = int(runs["steps"].sum())
-    busy_s = float(row_times_s(runs).sum())
+    busy_s = busy_time_s(runs, overlap=context.scenario.layout.pipeline_parallel_size > 1)
     if not steps or busy_s <= 0 or duration_s <= 0:
         return Utilization()
     sequences = int(np.dot(runs["steps"], runs["decode_seqs"] + runs["prefill_seqs"]))

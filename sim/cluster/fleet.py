@@ -16,6 +16,7 @@ from sim.cluster.router import Router
 from sim.cost.shape import StepTimer
 from sim.engine.config import EngineConfig
 from sim.engine.log import Line, StepLog
+from sim.engine.pipelined import PipelinedReplica
 from sim.engine.policies import scheduler_for
 from sim.engine.recorder import LOST, REJECTED, UNFINISHED, Recorder
 from sim.engine.replica import Replica
@@ -99,7 +100,8 @@ class Fleet:
 
     def _replica(self, plan: PoolPlan, index: int, config: EngineConfig) -> Replica:
         scheduler = scheduler_for(config, plan.timer.window, self._tick_s)
-        replica = Replica(
+        process = PipelinedReplica if config.pipeline_stages > 1 else Replica
+        replica = process(
             self.env,
             scheduler,
             plan.timer,

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
 from sim.models.quantization import WeightFormat
+from sim.models.sharding import Stage
 
 # What an operator scales with: tokens with the padding of CUDA graphs, tokens without (padding is alike and goes to the
 # same experts), decoding sequences, keys that prefill chunks read, sequences sampled.
@@ -133,12 +134,15 @@ def layer_operators(arch: Architecture, run: LayerRun, weights: WeightFormat, ra
 
 
 def outer_operators(
-    arch: Architecture, weights: WeightFormat, tensor: int, sampler: Sampler = "greedy"
+    arch: Architecture, weights: WeightFormat, tensor: int, sampler: Sampler = "greedy", stage: Stage | None = None
 ) -> Iterator[Operator]:
-    """Embedding, final norm, LM head and sampling."""
+    """Embedding, final norm, LM head and sampling, as far as ``stage`` of a pipeline has them; None: all."""
     hidden, vocab = arch.hidden_size, -(-arch.vocab_size // tensor)
-    yield Elementwise("embedding", 4.0 * hidden, 1, 1)
-    yield from _all_reduce(tensor, hidden, 1)
+    if stage is None or stage.first:
+        yield Elementwise("embedding", 4.0 * hidden, 1, 1)
+        yield from _all_reduce(tensor, hidden, 1)
+    if stage is not None and not stage.last:
+        return
     yield Elementwise("norm", 8.0 * hidden, 1, 1)
     yield _gemm(weights, "lm_head", "lm_head", vocab, hidden, 1, "sampled")
     if tensor > 1:

@@ -27,9 +27,10 @@ from sim.cost.routing import ExpertRouting
 from sim.cost.shape import AffineRun, StepShape
 from sim.cost.table import Table
 from sim.layout import Layout
-from sim.models.architecture import Architecture
+from sim.models.architecture import Architecture, LayerRun
 from sim.models.kv_format import KvFormat
 from sim.models.quantization import WeightFormat
+from sim.models.sharding import Stage
 
 _ATTENTION_LAUNCHES: Final = 2  # the kernel and what combines its parts
 _PIECEWISE_LAUNCHES: Final = 3  # a layer's captured piece, attention, and what combines its parts
@@ -50,6 +51,7 @@ class CostModel:
             of the two instead of their sum.
         routing: how tokens spread over experts; None = mildly skewed, as trained routers are.
         sampler: how tokens are drawn from the logits.
+        stage: of a pipeline: its layers, and the embedding or the LM head where it has them; None: the whole model.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class CostModel:
         async_scheduling: bool = True,
         routing: ExpertRouting | None = None,
         sampler: Sampler = "greedy",
+        stage: Stage | None = None,
     ) -> None:
         self.window = arch.window
         self.hardware = hardware
@@ -76,8 +79,9 @@ class CostModel:
         self._capture = overheads.max_cudagraph_tokens
         self._launch_s = overheads.launch_s.value
         ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
-        operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler))
-        for run in arch.layers:
+        operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler, stage))
+        layers = arch.layers if stage is None else stage.runs
+        for run in layers:
             operators += layer_operators(arch, run, weights, ranks)
         self._tables: dict[Driver, dict[str, Table]] = {driver: {} for driver in _DRIVERS}
         for operator in operators:
@@ -86,10 +90,11 @@ class CostModel:
             named[operator.name] = named[operator.name] + table if operator.name in named else table
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._latent = bool(self._tables["decode_seqs"])
-        self._kernels = _attention_kernels(arch, ranks.tensor)
+        self._kernels = _attention_kernels(layers, ranks.tensor)
+        depth = sum(run.count for run in layers)
         self._eager_launches = sum(launches(operator) for operator in operators)
-        self._eager_launches += _ATTENTION_LAUNCHES * arch.num_layers
-        self._piecewise_launches = _PIECEWISE_LAUNCHES * arch.num_layers
+        self._eager_launches += _ATTENTION_LAUNCHES * depth
+        self._piecewise_launches = _PIECEWISE_LAUNCHES * depth
         rows = hardware.kernels.mixed_query_rows
         self._mixed_rows = int(rows.value) if rows else 0
         self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
@@ -258,9 +263,9 @@ def _sum(tables: list[Table]) -> Table:
     return total
 
 
-def _attention_kernels(arch: Architecture, tensor: int) -> list[AttentionKernel]:
+def _attention_kernels(layers: tuple[LayerRun, ...], tensor: int) -> list[AttentionKernel]:
     return [
         AttentionKernel(run.attention, run.attention.num_heads // tensor, kv_heads_of(run.attention, tensor), run.count)
-        for run in arch.layers
+        for run in layers
         if run.attention is not None and run.attention.kind != "linear"
     ]

@@ -16,7 +16,7 @@ class EngineConfig:
 
     ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used. ``preset`` names the policy,
     ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow an answer; None: exactly its length.
-    ``speculation`` is None without speculative decoding.
+    ``speculation`` is None without speculative decoding. ``pipeline_stages`` are those of pipeline parallelism.
     """
 
     num_gpu_blocks: int
@@ -35,6 +35,7 @@ class EngineConfig:
     max_new_tokens: int | None = None
     knobs: Mapping[str, Any] = field(default_factory=dict)
     speculation: Speculation | None = None
+    pipeline_stages: int = 1
 
     @property
     def usable_blocks(self) -> int:
@@ -48,5 +49,7 @@ class EngineConfig:
 
     @property
     def pipeline_depth(self) -> int:
-        """Steps that may be in flight: async scheduling plans one while another runs."""
+        """Steps that may be in flight: one a stage of a pipeline; async scheduling plans one while another runs."""
+        if self.pipeline_stages > 1:
+            return self.pipeline_stages
         return 2 if self.async_scheduling else 1

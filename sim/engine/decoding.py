@@ -44,7 +44,7 @@ class DecodeGroup:
     def join(self, request: Request) -> None:
         """Take in a request that has all but its newest token computed."""
         offset = request.group_offset = request.computed - self.step
-        request.in_group = True
+        request.in_group, request.group = True, self
         request.last_group_step = self.step + request.output - request.issued
         attended = request.computed + 1
         self.size += 1
@@ -124,11 +124,14 @@ class DecodeGroup:
 
     def _drop_stale(self) -> None:
         ends = self._ends
-        while ends and not (ends[0][2].in_group and ends[0][2].last_group_step == ends[0][0]):
+        while ends and not (self._holds(ends[0][2]) and ends[0][2].last_group_step == ends[0][0]):
             heappop(ends)
         crossings = self._crossings
-        while crossings and not (crossings[0][2].in_group and crossings[0][2].window_step == crossings[0][0]):
+        while crossings and not (self._holds(crossings[0][2]) and crossings[0][2].window_step == crossings[0][0]):
             heappop(crossings)
+
+    def _holds(self, request: Request) -> bool:
+        return request.in_group and request.group is self
 
     def blocks_within(self, steps: int) -> int:
         """Blocks that the next ``steps`` steps start together, none past `steps_to_change`."""
@@ -164,7 +167,7 @@ class DecodeGroup:
         """Members whose next token would not fit the window stop growing."""
         while self._crossings and self._crossings[0][0] <= self.step:
             step, _, request = heappop(self._crossings)
-            if request.in_group and request.window_step == step:
+            if self._holds(request) and request.window_step == step:
                 request.window_step = -1
                 self.below_window -= 1
                 self.windowed -= 1  # `advance` has added one token too many for it
@@ -174,7 +177,7 @@ class DecodeGroup:
         done: list[Request] = []
         while self._ends and self._ends[0][0] <= self.step:
             last, _, request = heappop(self._ends)
-            if request.in_group and request.last_group_step == last:
+            if self._holds(request) and request.last_group_step == last:
                 self.leave(request)
                 done.append(request)
         if len(done) > 1:

@@ -18,8 +18,8 @@ def requests(replica: Replica) -> float:
 def tokens(replica: Replica) -> float:
     """Tokens of those requests: prompts, and outputs so far."""
     scheduler = replica.scheduler
-    group = scheduler.group
-    known = scheduler.waiting.tokens + group.known_after(replica.unsettled_steps)
+    known = scheduler.waiting.tokens + scheduler.group.known_after(replica.unsettled_steps)
+    known += sum(group.known_after(0) for group in scheduler.flying)
     for outside in (scheduler.partial, scheduler.draining):
         known += sum(request.known for request in outside if request in scheduler.running)
     return known

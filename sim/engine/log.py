@@ -34,7 +34,8 @@ class StepLog:
         """A step is about to be scheduled while ``in_flight`` others are: the older ones have their output."""
         while len(self._open) > in_flight:
             self._finish()
-        self._members = [request for request in self._scheduler.running if request.in_group]
+        group = self._scheduler.group
+        self._members = [r for r in self._scheduler.running if r.in_group and r.group is group]
 
     def scheduled(self, number: int, step: Step, now: Tick, start: Tick, end: Tick, waiting: int) -> None:
         """Open the line of a step."""

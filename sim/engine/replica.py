@@ -8,7 +8,7 @@ from typing import Any
 
 import simpy
 
-from sim.cost.shape import StepTimer
+from sim.cost.shape import StepShape, StepTimer
 from sim.engine.inbox import Inbox
 from sim.engine.jump import Jump
 from sim.engine.log import StepLog
@@ -117,10 +117,9 @@ class Replica(EngineProcess):
     def _start(self, step: Step) -> None:
         """Ask the cost, run the step as soon as the one before has ended, and stamp its tokens."""
         for request in step.interrupted:
-            request.last_token = self._times.left(request)
+            request.last_token = self._times_of(request).left(request)
         now = self.env.now
-        start = max(now, self._last_end)
-        end = start + self.timer.step(step.shape)
+        start, end = self._occupy(step.shape)
         for request, _, _ in step.admitted:
             if request.admitted < 0:
                 request.admitted = now
@@ -128,7 +127,7 @@ class Replica(EngineProcess):
                     self.on_start(request, start)
         for request in step.late:
             self.recorder.gap(end - request.last_token)
-        waited = self._times.moved(step.decodes, self._last_end, end, self.recorder.gap) if step.decodes else 0
+        waited = self._times.moved(step.decodes, self._previous_end(), end, self.recorder.gap) if step.decodes else 0
         self._stamp(step, end)
         self.recorder.step(self, step, start, end, waited)
         self._watch(step)
@@ -136,6 +135,19 @@ class Replica(EngineProcess):
             self._log.scheduled(self.steps, step, now, start, end, len(self.scheduler.waiting))
         self.steps += 1
         self._launch(InFlight(start, end, step.finishing))
+
+    def _occupy(self, shape: StepShape) -> tuple[Tick, Tick]:
+        """When a step scheduled now begins and ends."""
+        start = max(self.env.now, self._last_end)
+        return start, start + self.timer.step(shape)
+
+    def _previous_end(self) -> Tick:
+        """When those that decode in a step scheduled now got their last token."""
+        return self._last_end
+
+    def _times_of(self, request: Request) -> TokenTimes:
+        """Where the last tokens of the members of a former member's group are kept."""
+        return self._times
 
     def _stamp(self, step: Step, end: Tick) -> None:
         joined = 0
@@ -182,7 +194,7 @@ class Replica(EngineProcess):
         """Decode-only steps that certainly come next, nothing else to decide."""
         if self.inbox is not None and (self.inbox.fresh or (self.inbox.waiting and self.scheduler.scribes)):
             return 0
-        if not self._may_jump or self._times.paused(self.scheduler.group.size, self._last_end):
+        if not self._may_jump or self._times.paused(self.scheduler.group.size, self._previous_end()):
             return 0
         limit = self._scripted[0][0] - self.steps if self._scripted else MANY
         return self.scheduler.steps_ahead(limit)
@@ -235,7 +247,7 @@ class Replica(EngineProcess):
     def _settle_one_by_one(self, jump: Jump, log: StepLog) -> list[Request]:
         finishing: list[Request] = []
         for i in range(1, jump.steps + 1):
-            log.before(self._depth - 1)
+            log.before(jump.depth - 1)
             decodes = self.scheduler.group.size
             finishing = self.scheduler.extend(1)
             step = Step(decodes=decodes, finishing=finishing)

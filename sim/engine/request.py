@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.engine.lockstep import Lockstep
 
 Tick = float  # seconds, or whole microseconds under `engine.step_time`
 
@@ -17,6 +20,7 @@ class Request:
         computed: tokens whose KV is in the cache, those of the step being scheduled included.
         issued: output tokens sampled or in flight.
         rank: place in the running order, given at each admission.
+        group: the decode group it is in, or was in last.
         spans: rows (node, end) of shared text, ends in tokens; see `sim.workload.PrefixSpans`.
         keeps_kv: its blocks outlast its last token, until another engine has them.
         table: prefix cache only: [segment, end block] entries that cover the cached blocks from 0.
@@ -42,6 +46,7 @@ class Request:
         "finish",
         "first_token",
         "full",
+        "group",
         "group_base",
         "group_offset",
         "id",
@@ -95,6 +100,7 @@ class Request:
         self.issued = 0
         self.rank = -1
         self.in_group = False
+        self.group: Lockstep | None = None
         self.draining = False
         self.keeps_kv = False
         self.group_offset = 0

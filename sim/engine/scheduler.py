@@ -153,7 +153,8 @@ class Scheduler(EngineState, ABC):
         already_full = self.group.already_full()
         self.pool.fill(started - already_full if self.hash_lag else filled)
         for scribe in self.scribes:
-            self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
+            if scribe.group is self.group:
+                self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
         return started
 
     def _end_decodes(self) -> list[Request]:
@@ -227,7 +228,7 @@ class Scheduler(EngineState, ABC):
         """
         full = self.full_blocks(victim, lag=self.hash_lag)
         if victim.in_group:
-            self.group.leave(victim)
+            (victim.group or self.group).leave(victim)
             self.scribes.pop(victim, None)
             step.interrupted.append(victim)
             counted, full = full, max(full, self.count_served(victim, tokens_in_step))

@@ -117,7 +117,7 @@ class VerifyGroup:
         request.last_group_step = self.step + steps
         request.join_step = self.step
         request.full = max(request.full, request.cached_blocks)
-        request.in_group = True
+        request.in_group, request.group = True, self
         self.size += 1
         self._held += self._blocks(request.reserved)
         self._full += request.full

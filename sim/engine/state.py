@@ -19,6 +19,7 @@ class EngineState:
         running: admitted requests in running order (those whose last token is in flight included).
         partial: running requests outside the decode group that still want tokens, in running order.
         draining: running requests whose last token is in flight.
+        flying: decode groups whose tokens are under way in a pipeline, so that no step can be scheduled for them.
         kept: requests that are over but hold their blocks for another engine.
         blocked: nobody can be admitted before a request ends or one that matters arrives.
         scribes: members of the decode group that write text which others may look up.
@@ -32,6 +33,7 @@ class EngineState:
         self.pool: BlockPool = self.make_pool()
         self.waiting: WaitingQueue = self.make_queue()
         self.group: Lockstep = DecodeGroup(config.block_size, window)
+        self.flying: list[Lockstep] = []
         self.running: dict[Request, None] = {}
         self.partial: list[Request] = []
         self.draining: list[Request] = []
@@ -54,8 +56,14 @@ class EngineState:
 
     def full_blocks(self, request: Request, lag: int) -> int:
         """Blocks whose tokens are all computed and known; the newest token of a decode is ``lag`` steps late."""
-        computed = request.group_offset + self.group.step if request.in_group else request.computed
+        group = request.group if request.in_group else None
+        computed = request.computed if group is None else request.group_offset + group.step
         return max(request.cached_blocks, (computed - lag) // self.config.block_size)
+
+    @property
+    def groups(self) -> list[Lockstep]:
+        """All decode groups, the one that the next step moves first."""
+        return [self.group, *self.flying]
 
     def blocks(self, tokens: int) -> int:
         """Blocks that ``tokens`` tokens need."""
@@ -87,7 +95,7 @@ class EngineState:
 
     def padding_tokens(self) -> int:
         """Unused slots in the last blocks of all running requests."""
-        padding, size = self.group.padding, self.config.block_size
+        padding, size = sum(group.padding for group in self.groups), self.config.block_size
         for request in self.partial:
             padding += self.held_blocks(request) * size - request.computed
         for outside in (self.draining, self.kept):

@@ -35,6 +35,24 @@ def check_layout(arch: Architecture, layout: Layout) -> None:
             f"{pp} stages are more than the {arch.num_layers} layers of {arch.name}",
             f"use at most {arch.num_layers}",
         )
+    _check_partition(arch, layout)
+
+
+def _check_partition(arch: Architecture, layout: Layout) -> None:
+    given, pp = layout.pp_layer_partition, layout.pipeline_parallel_size
+    if given is None:
+        return
+    if len(given) != pp or min(given) < 1 or sum(given) != arch.num_layers:
+        even = [sum(run.count for run in stage.runs) for stage in stages(arch, _evenly(layout))]
+        raise InputError(
+            "layout.pp_layer_partition",
+            f"{given} does not deal the {arch.num_layers} layers of {arch.name} to {pp} stages",
+            f"give {pp} numbers of at least 1 that add up to {arch.num_layers}, for example {even}",
+        )
+
+
+def _evenly(layout: Layout) -> Layout:
+    return layout.model_copy(update={"pp_layer_partition": None})
 
 
 def _check_heads(arch: Architecture, attention: Attention, tp: int) -> None:
@@ -86,10 +104,13 @@ class Stage:
 
 
 def stages(arch: Architecture, layout: Layout) -> Iterator[Stage]:
-    """Split the layers as vLLM does: evenly, remainders to the stages before the last (vllm/distributed/utils.py)."""
+    """Split the layers as vLLM does: as given, or evenly with remainders to the stages before the last.
+
+    Source: vllm/distributed/utils.py, get_pp_indices.
+    """
     pp = layout.pipeline_parallel_size
-    sizes = [arch.num_layers // pp] * pp
-    for index in range(arch.num_layers % pp):
+    sizes = list(layout.pp_layer_partition or [arch.num_layers // pp] * pp)
+    for index in range(0 if layout.pp_layer_partition else arch.num_layers % pp):
         sizes[pp - 2 - index if pp > 1 else 0] += 1
     begin = 0
     for index, size in enumerate(sizes):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from sim.errors import InputError
 from sim.scenario.presets import family
 from sim.scenario.scenario import Scenario
+
+_PIPELINED: Final = ("vllm", "tensorrt-llm")
+_SPLIT: Final = ("vllm", "sglang", "tensorrt-llm")
 
 
 def require_supported(scenario: Scenario) -> None:
@@ -17,8 +21,12 @@ def require_supported(scenario: Scenario) -> None:
 
 def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     engine, layout = scenario.engine, scenario.layout
-    if layout.pipeline_parallel_size > 1:
-        yield "layout.pipeline_parallel_size", layout.pipeline_parallel_size, "set it to 1"
+    if layout.pipeline_parallel_size > 1 and family(engine.preset) not in _PIPELINED:
+        what = f"a pipeline under the scheduler of '{engine.preset}'"
+        yield "layout.pipeline_parallel_size", what, f"set it to 1, or engine.preset to {' or '.join(_PIPELINED)}"
+    if scenario.cluster.disaggregation is not None and family(engine.preset) not in _SPLIT:
+        what = f"prefill and decode apart under the scheduler of '{engine.preset}'"
+        yield "cluster.disaggregation", what, f"set it to null, or engine.preset to {' or '.join(_SPLIT)}"
     if layout.data_parallel_size > 1:
         yield "layout.data_parallel_size", layout.data_parallel_size, "set it to 1, or use replicas"
     if engine.speculative is not None:

@@ -77,3 +77,17 @@ def test_steps_within_counts_blocks_like_single_steps_do(free: int) -> None:
         probe.step += 1
         expected += 1
     assert group.steps_within(free, 20) == expected
+
+
+def test_a_member_of_another_group_is_not_taken_for_one_that_left() -> None:
+    """In a pipeline a preempted request may come back in another group, due at the very step where it was due here."""
+    here, there = DecodeGroup(16, None), DecodeGroup(16, None)
+    request, other = Request(0, 10, 5), Request(1, 10, 9)
+    for one in (request, other):
+        one.computed, one.issued = 10, 1
+        here.join(one)
+    here.leave(request)
+    there.join(request)
+    here.advance(4)
+    assert here.ended() == []
+    assert (here.size, there.size) == (1, 1)

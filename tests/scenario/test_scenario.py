@@ -197,7 +197,6 @@ def test_a_preset_fills_what_was_not_given() -> None:
 @pytest.mark.parametrize(
     "override",
     [
-        "layout.pipeline_parallel_size=2",
         "layout.data_parallel_size=2",
         "engine.kv_offload={memory_gib: 10, bandwidth_gb_per_s: 20}",
         "engine.kv_allocation=contiguous",

@@ -99,8 +99,7 @@ class TensorRtLlmScheduler(Scheduler):
 
     def _unpromised_blocks(self) -> int:
         """Free blocks that no running request needs to come to its end."""
-        group = self.group
-        held = (group.context - group.size + group.padding) // self.config.block_size
+        held = sum(group.context - group.size + group.padding for group in self.groups) // self.config.block_size
         return self.pool.free - (self._promised - held - sum(map(self.held_blocks, self.partial)))
 
     def _go_on(self, step: Step, request: Request, left: int, contributed: set[Block]) -> int:
