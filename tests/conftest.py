@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -18,3 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=str(TESTS / "conformance" / "oracle"),
         help="folder with NAME.input.json, NAME.steps.jsonl and NAME.requests.jsonl (default: the copy in the tests)",
     )
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A job started in the background ignores interrupts, and so would the commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
