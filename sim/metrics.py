@@ -13,7 +13,7 @@ import sim
 from sim.metrics_gaps import WeightedRuns
 from sim.metrics_load import load_of
 from sim.metrics_pools import fleet_utilization, pool_uses, runs_of
-from sim.metrics_steps import kv_of
+from sim.metrics_steps import drafting_of, kv_of
 from sim.records import STATUS, Columns
 from sim.result import RunContext, arrays_of
 from sim.scenario import SloSpec
@@ -42,7 +42,7 @@ def summarize(
     done = rows["status"] == STATUS.index("completed")
     latencies = {name: values[done] for name, values in request_latencies(rows).items()}
     duration_s = _duration_s(rows, done)
-    scenario = context.scenario
+    scenario, spec = context.scenario, context.scenario.engine.speculative
     throughput = _throughput(rows, done, duration_s, context.gpus)
     own_runs = runs_of(context.pools[-1], runs) if context.pools else runs
     load, overload_note = load_of(rows, own_runs, context)
@@ -71,6 +71,7 @@ def summarize(
         simulation=context.simulation,
         pools=pool_uses(rows, runs, context, duration_s),
         notes=context.notes + overload_note,
+        drafting=drafting_of(runs, spec.num_speculative_tokens) if spec else None,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.result import RunContext
-from sim.summary import Kv, Utilization
+from sim.summary import Drafting, Kv, Utilization
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
@@ -126,3 +126,17 @@ def middle_step(runs: Arrays) -> dict[str, Floats]:
     shape["decode_context"] = runs["decode_context"] + grown
     shape["decode_context_windowed"] = runs["decode_context_windowed"] + np.where(unbounded, grown, 0.0)
     return shape
+
+
+def drafting_of(runs: Arrays, num_speculative_tokens: int) -> Drafting:
+    """What came of drafts: steps of a request that verified some, and output tokens beyond one a step."""
+    drafts = int(np.dot(runs["draft_tokens"], runs["steps"]))
+    accepted = int(runs["accepted_tokens"].sum())
+    steps = round(drafts / num_speculative_tokens)
+    return Drafting(
+        verify_steps=steps,
+        draft_tokens=drafts,
+        accepted_tokens=accepted,
+        acceptance_rate=accepted / drafts if drafts else None,
+        tokens_per_step=1 + accepted / steps if steps else None,
+    )

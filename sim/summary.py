@@ -130,6 +130,20 @@ class Calibration(StrictModel):
     notes: tuple[str, ...] = ()
 
 
+class Drafting(StrictModel):
+    """What came of speculative decoding, over all verify steps of all requests.
+
+    ``accepted_tokens`` are output tokens beyond the one that a step gives anyway; what was accepted past the end of an
+    answer does not count. ``tokens_per_step`` is their mean over the verify steps, plus one.
+    """
+
+    verify_steps: int
+    draft_tokens: int
+    accepted_tokens: int
+    acceptance_rate: float | None = None
+    tokens_per_step: float | None = None
+
+
 class Simulation(StrictModel):
     """Bookkeeping of the run. ``wall_s`` is the only number that may differ between two runs."""
 
@@ -182,6 +196,7 @@ class Summary(StrictModel):
     simulation: Simulation
     pools: dict[str, PoolUse] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    drafting: Drafting | None = None
 
     def to_json(self) -> str:
         """The summary as indented JSON with a newline at its end."""
