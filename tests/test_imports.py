@@ -13,7 +13,7 @@ import pytest
 import sim
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUND = {"sim.errors", "sim.schema", "sim.workload", "sim.records", "sim.layout"}
+GROUND = {"sim.errors", "sim.schema", "sim.files", "sim.workload", "sim.records", "sim.layout"}
 LEAVES = {"workloads", "hardware_profiles"}
 FORBIDDEN_IN_SIM = {"torch", "typer", "rich", "matplotlib", "click"}
 
