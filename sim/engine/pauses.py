@@ -48,6 +48,9 @@ class TokenTimes:
             end: end of this step.
             gap: called with a gap and the number of tokens it holds for.
         """
+        if self._group_end == last_end and not self._joined:
+            self._group_end = end
+            return 0
         waited = 0
         for joined, count in self._joined.items():
             members -= count

@@ -128,7 +128,8 @@ class Replica(EngineProcess):
         for request in step.late:
             self.recorder.gap(end - request.last_token)
         waited = self._times.moved(step.decodes, self._previous_end(), end, self.recorder.gap) if step.decodes else 0
-        self._stamp(step, end)
+        if step.first or step.late:
+            self._stamp(step, end)
         self.recorder.step(self, step, start, end, waited)
         self._watch(step)
         if self._log:

@@ -108,6 +108,8 @@ class RadixPool(BlockPool):
 
     def claim(self, request: Request, hit: Hit) -> None:
         """Hold the blocks of a hit."""
+        if not hit.blocks:
+            return
         node = hit.pieces[0][0]
         assert isinstance(node, RadixNode)
         self._lock(node)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sim.engine.config import EngineConfig
-from sim.engine.kv.pool import Hit, text_rows
+from sim.engine.kv.pool import text_rows
 from sim.engine.policies.queues import ArrivalQueue
 from sim.engine.policies.reserving import PROMPT_TOO_LONG
 from sim.engine.request import Request
@@ -153,9 +153,9 @@ class TensorRtLlmScheduler(Scheduler):
         request.reserved = request.known
         self.start(step, request, min(chunk, request.known - request.computed), hit)
 
-    def join(self, step: Step, request: Request, hit: Hit) -> None:
-        """Take a request into the batch."""
-        super().join(step, request, hit)
+    def enter(self, request: Request) -> None:
+        """Give ``request`` the last place in the running order, and promise it its blocks."""
+        super().enter(request)
         self._promised += self._at_most(request)
 
     def _drain(self, request: Request) -> None:
