@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from calibration.validate import Report, Score
 from sim.errors import InputError
+from sim.files import check_picture, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,14 +31,13 @@ def plot_report(report: Report, path: Path, colour_by: str = "gpu") -> None:
     """
     import matplotlib
 
+    check_picture(path)
     if not report.summary():
         raise InputError("--plot", "there is no prediction to draw", "see which measured numbers have none")
     with matplotlib.rc_context(fname=STYLE if STYLE.exists() else None):
         figure = _figure(report, colour_by)
-        try:
-            figure.savefig(path, metadata={"Software": None} if path.suffix.lower() == ".png" else None)
-        except (OSError, ValueError) as error:
-            raise InputError(str(path), f"cannot write the plot: {error}", "for example --plot accuracy.png") from None
+        with whole_file(path, "--plot") as partial:
+            figure.savefig(partial, metadata={"Software": None} if path.suffix.lower() == ".png" else None)
 
 
 def _figure(report: Report, colour_by: str) -> Figure:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from sim.cost.shape import StepShape, StepTimer
 from sim.cost.work import ModelWork
 from sim.deploy import Pools, assemble_pools, fleet_of
 from sim.engine.log import Line
-from sim.errors import InputError
+from sim.files import whole_file
 from sim.metrics import summarize
 from sim.result import PoolShare, Result, RunContext, StepWork
 from sim.scenario import Scenario
@@ -182,12 +181,5 @@ def _step_log(path: Path | None) -> Iterator[Callable[[Line], None] | None]:
     if path is None:
         yield None
         return
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            yield lambda line: print(json.dumps(line, separators=(",", ":")), file=file)
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(str(path), f"cannot write the step log: {error.strerror}", "choose a writable place") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path, "--steps") as partial, partial.open("w", encoding="utf-8") as file:
+        yield lambda line: print(json.dumps(line, separators=(",", ":")), file=file)

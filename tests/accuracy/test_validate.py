@@ -147,7 +147,7 @@ def test_the_plot_is_written_and_its_failure_is_told(tmp_path: Path) -> None:
     report = Report((score(10.0), score(-5.0, metric="e2e_s")))
     plot_report(report, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match="cannot write the plot"):
+    with pytest.raises(InputError, match="cannot be written"):
         plot_report(report, tmp_path / "missing" / "a.png")
     with pytest.raises(InputError, match="no prediction to draw"):
         plot_report(Report(()), tmp_path / "b.png")

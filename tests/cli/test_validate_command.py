@@ -72,7 +72,7 @@ def test_a_median_error_above_the_limit_ends_with_1(case: Path) -> None:
     [
         (["--max-error", "speed=1"], "no case predicts this"),
         (["--where", "gpu=l40s"], "none of 1 has gpu=l40s"),
-        (["--plot", "nowhere/a.png"], "cannot write the plot"),
+        (["--plot", "nowhere/a.png"], "cannot be written"),
     ],
 )
 def test_bad_options_end_with_2_and_one_message(case: Path, arguments: list[str], words: str) -> None:

@@ -111,8 +111,8 @@ def test_a_scenario_without_a_workload_is_enough(tmp_path: Path) -> None:
         (["--lengths", "many"], "is not a number of tokens"),
         (["--lengths", "0"], "is not a number of tokens"),
         (["--engine", "sglan"], "unknown engine"),
-        (["--plot", "/nowhere/picture.png"], "cannot draw there"),
-        (["--plot", "picture.xyz"], "cannot draw there"),
+        (["--plot", "/nowhere/picture.png"], "cannot be written"),
+        (["--plot", "picture.xyz"], "neither .png, .svg nor .pdf"),
         (["--set", "model=Lama-3.1-8B"], "did you mean"),
     ],
 )

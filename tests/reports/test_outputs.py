@@ -115,3 +115,19 @@ def test_the_timeline_tells_steps_counters_and_requests(toy: ToyRun, tmp_path: P
     assert sum(name.startswith("request ") for _, name in begun) == len(done)
     last = [event for event in events if event["ph"] == "C"][-2:]
     assert all(value == 0 for event in last for value in event["args"].values())
+
+
+@pytest.mark.parametrize("name", ["scenario.yaml", "run/plots/notes.txt"])
+def test_what_a_user_put_there_is_never_replaced(toy: ToyRun, tmp_path: Path, name: str) -> None:
+    if "/" in name:
+        write_outputs(toy.result, tmp_path / "run")
+    mine = tmp_path / name
+    mine.write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        write_outputs(toy.result, tmp_path / name.split("/")[0] if "/" in name else tmp_path)
+    assert mine.read_text() == "mine"
+
+
+def test_a_name_too_long_for_the_system_is_one_message(toy: ToyRun, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--out: cannot write"):
+        write_outputs(toy.result, tmp_path / ("n" * 300))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, cast
@@ -15,6 +12,7 @@ from typing import IO, Any, Final, cast
 import numpy as np
 
 from sim.errors import InputError, nearest
+from sim.files import whole_file
 from sim.workload import Workload
 from workloads.traces.hash_chains import shared_block_ids
 
@@ -38,14 +36,11 @@ def write_trace(workload: Workload, path: Path | str, hash_block_size: int = 16)
     if hash_block_size < 1:
         raise InputError("hash_block_size", f"must be at least 1, got {hash_block_size}")
     columns = _columns(workload, hash_block_size)
-    try:
-        with _appearing_whole(path) as partial:
-            if kind == ".parquet":
-                _write_parquet(columns, partial)
-            else:
-                _write_text(columns, partial, lines=kind.startswith(".jsonl"), compressed=kind.endswith(".gz"))
-    except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}", "choose another folder") from None
+    with whole_file(path) as partial:
+        if kind == ".parquet":
+            _write_parquet(columns, partial)
+        else:
+            _write_text(columns, partial, lines=kind.startswith(".jsonl"), compressed=kind.endswith(".gz"))
 
 
 def _columns(workload: Workload, hash_block_size: int) -> dict[str, list[Any]]:
@@ -70,17 +65,6 @@ def _columns(workload: Workload, hash_block_size: int) -> dict[str, list[Any]]:
         columns["hash_ids"] = [flat[low:high] for low, high in pairwise(bounds)]
         columns["hash_block_size"] = [hash_block_size] * len(workload)
     return columns
-
-
-@contextmanager
-def _appearing_whole(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``, renamed to it at the end, removed on failure."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _write_text(columns: dict[str, list[Any]], path: Path, *, lines: bool, compressed: bool) -> None:
