@@ -17,12 +17,17 @@ _WIDER = {"fp4": "fp8", "fp8": "bf16", "int8": "bf16", "fp16": "bf16", "bf16": "
 
 
 class Memory(StrictModel):
-    """Device memory. ``visible_bytes`` is what the driver reports to a program, less than the nameplate capacity."""
+    """Device memory. ``visible_bytes`` is what the driver reports to a program, less than the nameplate capacity.
+
+    ``sustained_fraction`` is the speed of memory-bound products and attention in service over that of isolated kernels:
+    above 1 where kernels that follow each other overlap what a timing loop sees in full; None = 1.
+    """
 
     capacity_bytes: Figure
     visible_bytes: Figure
     bandwidth_bytes_per_s: Figure
     l2_bytes: Figure | None = None
+    sustained_fraction: Figure | None = None
 
 
 class Compute(StrictModel):
@@ -121,6 +126,11 @@ class HardwareProfile(StrictModel):
     def sustained_fraction(self) -> float:
         """Compute speed in continuous serving over that of isolated kernels."""
         return self.compute.sustained_fraction.value if self.compute.sustained_fraction else 1.0
+
+    @property
+    def sustained_memory_fraction(self) -> float:
+        """Memory speed in continuous serving over that of isolated kernels."""
+        return self.memory.sustained_fraction.value if self.memory.sustained_fraction else 1.0
 
     @property
     def tdp_w(self) -> float:

@@ -64,10 +64,11 @@ def _head_decode(
         "kv_heads": kernel.kv_heads,
     }
     correction = Correction(fit, fixed)
+    served = hardware.sustained_memory_fraction
 
     def seconds(context: float) -> float:
         moved = laws.decode_attention_work(seqs, context, kernel.heads, kernel.kv_heads, dims, element_bytes)
-        fitted: float = laws.memory_bound(fit, moved) * correction(context=context)
+        fitted: float = laws.memory_bound(fit, moved) * correction(context=context) / served
         return max(fitted, float(moved / hardware.memory_bandwidth_bytes_per_s))
 
     return seconds

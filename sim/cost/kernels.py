@@ -34,16 +34,17 @@ class Correction:
 
 
 class Bounded:
-    """A roofline kernel on a device: corrected, slowed where sustained compute is, never faster than the datasheet."""
+    """A roofline kernel on a device: corrected, at the speeds of service, never faster than the datasheet."""
 
-    __slots__ = ("_bandwidth", "_correction", "_fit", "_peak", "_slowdown")
+    __slots__ = ("_bandwidth", "_correction", "_fit", "_peak", "_slower_compute", "_slower_memory")
 
     def __init__(self, fit: RooflineFit, hardware: HardwareProfile, dtype: str, fixed: Mapping[str, float]) -> None:
         self._fit = fit
         self._correction = Correction(fit, fixed)
         self._peak = hardware.peak_flops(dtype)
         self._bandwidth = hardware.memory_bandwidth_bytes_per_s
-        self._slowdown = 1.0 / hardware.sustained_fraction - 1.0
+        self._slower_compute = 1.0 / hardware.sustained_fraction - 1.0
+        self._slower_memory = 1.0 / hardware.sustained_memory_fraction - 1.0
 
     def __call__(self, flops: float, moved_bytes: float, cold_bytes: float, **at: float) -> float:
         """Seconds of ``flops`` and ``moved_bytes``, of which ``cold_bytes`` must come out of memory."""
@@ -59,8 +60,8 @@ class Bounded:
         compute, memory = (flops / fit.peak_flops) ** p, (moved_bytes / fit.bandwidth_bytes_per_s) ** p
         both = compute + memory
         fitted: float = (both ** (1.0 / p) + fit.fixed_s) * factor
-        if self._slowdown and both:
-            fitted *= 1.0 + self._slowdown * compute / both
+        if both:
+            fitted *= 1.0 + (self._slower_compute * compute + self._slower_memory * memory) / both
         return max(fitted, flops / self._peak, cold_bytes / self._bandwidth)
 
 
