@@ -154,4 +154,4 @@ def test_latent_attention_computes_for_every_draft() -> None:
         cost = model(drafts("mtp", 2), "deepseek-ai/DeepSeek-V3", tensor)
         single, triple = (cost.breakdown(verify(64, 4000, k))["decode_attention"] for k in (0, 2))
         attention[tensor] = triple / single
-    assert attention[1] > 2 > 1.2 > attention[8] >= 1
+    assert attention[1] > 1.6 > 1.2 > attention[8] >= 1

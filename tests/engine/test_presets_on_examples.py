@@ -21,6 +21,8 @@ def played_by(path: Path, preset: str) -> Scenario:
     names = NATIVE_NAMES.get(engine.get("preset", "vllm"), {})
     given = {names.get(key, key): value for key, value in engine.items()}
     kept = {key: value for key, value in given.items() if preset in OWNERS.get(key, (preset,))}
+    if preset != "vllm":
+        kept.pop("speculative", None)  # simulated with vLLM's scheduler alone
     document["workload"] = {**document["workload"], "num_requests": 40}
     return Scenario.from_dict({**document, "engine": {**kept, "preset": preset}}, path.parent)
 
