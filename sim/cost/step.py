@@ -83,17 +83,12 @@ class CostModel:
         layers = arch.layers if stage is None else stage.runs
         for run in layers:
             operators += layer_operators(arch, run, weights, ranks)
-        self._tables: dict[Driver, dict[str, Table]] = {driver: {} for driver in _DRIVERS}
-        for operator in operators:
-            named = self._tables[operator.driver]
-            table = price(operator, hardware, layout.gpus_per_node, routing)
-            named[operator.name] = named[operator.name] + table if operator.name in named else table
+        self._tables = _priced(operators, hardware, layout.gpus_per_node, routing)
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._latent = bool(self._tables["decode_seqs"])
         self._kernels = _attention_kernels(layers, ranks.tensor)
         depth = sum(run.count for run in layers)
-        self._eager_launches = sum(launches(operator) for operator in operators)
-        self._eager_launches += _ATTENTION_LAUNCHES * depth
+        self._eager_launches = sum(launches(operator) for operator in operators) + _ATTENTION_LAUNCHES * depth
         self._piecewise_launches = _PIECEWISE_LAUNCHES * depth
         rows = hardware.kernels.mixed_query_rows
         self._mixed_rows = int(rows.value) if rows else 0
@@ -254,6 +249,18 @@ class CostModel:
                 pairs, keys = shape.prefill_pairs, shape.prefill_context
             total += kernel(shape.prefill_seqs, shape.prefill_tokens, pairs, keys)
         return total
+
+
+def _priced(
+    operators: list[Operator], hardware: HardwareProfile, gpus_per_node: int, routing: ExpertRouting | None
+) -> dict[Driver, dict[str, Table]]:
+    """Tables by what they scale with and by name; operators of one name are added up."""
+    tables: dict[Driver, dict[str, Table]] = {driver: {} for driver in _DRIVERS}
+    for operator in operators:
+        named = tables[operator.driver]
+        table = price(operator, hardware, gpus_per_node, routing)
+        named[operator.name] = named[operator.name] + table if operator.name in named else table
+    return tables
 
 
 def _sum(tables: list[Table]) -> Table:
