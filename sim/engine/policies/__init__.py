@@ -36,9 +36,10 @@ def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0)
 
 
 def add_policy(name: str, policy: type[Scheduler], *, like: str = "vllm", **defaults: Any) -> None:
-    """Make ``name`` an engine preset: scheduled by ``policy``, with the keys and defaults of ``like`` but for ``defaults``.
+    """Make ``name`` an engine preset, scheduled by ``policy``; a second call replaces the first.
 
-    Host overheads and memory rules are those of ``like``. A second call replaces the first. docs/engines.md has an example.
+    It has the keys, the host overheads and the memory rules of ``like``, and its defaults but for ``defaults``.
+    The page docs/engines.md has an example.
     """
     from sim.scenario.presets import add_preset
 
