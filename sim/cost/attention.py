@@ -123,6 +123,6 @@ class PrefillAttention:
             self._factors[chunks, tokens] = factor
         return factor
 
-    def tiles(self, query_rows: int, context: int) -> float:
+    def tiles(self, query_rows: float, context: int) -> float:
         """Seconds of computing ``query_rows`` padded rows against each of ``context`` keys, in all heads."""
         return self._count * 2.0 * query_rows * context * self._heads * self._dims / self._sustained_flops

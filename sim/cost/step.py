@@ -79,10 +79,9 @@ class CostModel:
         self._capture = overheads.max_cudagraph_tokens
         self._launch_s = overheads.launch_s.value
         ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
-        operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler, stage))
         layers = arch.layers if stage is None else stage.runs
-        for run in layers:
-            operators += layer_operators(arch, run, weights, ranks)
+        operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler, stage))
+        operators += [operator for run in layers for operator in layer_operators(arch, run, weights, ranks)]
         self._tables = _priced(operators, hardware, layout.gpus_per_node, routing)
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._latent = bool(self._tables["decode_seqs"])
@@ -90,8 +89,7 @@ class CostModel:
         depth = sum(run.count for run in layers)
         self._eager_launches = sum(launches(operator) for operator in operators) + _ATTENTION_LAUNCHES * depth
         self._piecewise_launches = _PIECEWISE_LAUNCHES * depth
-        rows = hardware.kernels.mixed_query_rows
-        self._mixed_rows = int(rows.value) if rows else 0
+        self._mixed_rows = hardware.kernels.mixed_query_rows.value if hardware.kernels.mixed_query_rows else 0.0
         self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
         self._decode: dict[tuple[int, int], tuple[Table | None, Table | None]] = {}
         self._by_tokens: dict[int, float] = {}
