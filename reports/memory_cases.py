@@ -20,6 +20,7 @@ from sim.models.memory import MemoryBudget, memory_budget
 from sim.models.quantization import resolve_weight_format
 from sim.scenario import Scenario
 from sim.scenario.document import load_document, parse_yaml
+from sim.scenario.drafts import draft_of
 from sim.schema import StrictModel
 
 # A budget needs no workload; this one stands in where the document has none.
@@ -187,11 +188,12 @@ def _architecture(model: str, config: dict[str, Any]) -> Architecture:
 
 def _budget(scenario: Scenario, arch: Architecture, hardware: HardwareProfile, engine: str | None) -> MemoryBudget:
     spec = scenario.engine
+    weights = resolve_weight_format(arch, spec.quantization)
     return memory_budget(
         arch,
         hardware.memory_visible_bytes,
         scenario.layout,
-        weight_format=resolve_weight_format(arch, spec.quantization),
+        weight_format=weights,
         kv_format=resolve_kv_format(arch, spec.kv_cache_dtype.model_dump()),
         block_size=spec.block_size,
         gpu_memory_utilization=spec.gpu_memory_utilization,
@@ -201,6 +203,7 @@ def _budget(scenario: Scenario, arch: Architecture, hardware: HardwareProfile, e
         num_gpu_blocks_override=spec.num_gpu_blocks_override,
         engine=engine or spec.preset,
         links=hardware.links.kind,
+        draft=draft_of(spec.speculative, arch, weights, scenario.layout),
     )
 
 

@@ -12,7 +12,7 @@ from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
 from sim.cost.pipeline import PipelineTimer, Share, pipeline_model
 from sim.cost.speculative import SpeculativeCostModel
-from sim.drafting import ASYNCHRONOUS, draft_of, drafter_of, speculation_of
+from sim.drafting import ASYNCHRONOUS, drafter_of, speculation_of
 from sim.engine.config import EngineConfig
 from sim.errors import InputError
 from sim.layout import Layout
@@ -25,6 +25,7 @@ from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
 from sim.release import release_of, sampler_of
 from sim.scenario import Scenario
+from sim.scenario.drafts import draft_of
 from sim.scenario.presets import family
 
 MICROSECOND_S = 1e-6

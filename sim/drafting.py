@@ -16,12 +16,8 @@ from sim.cost.speculative import (
 )
 from sim.engine.speculative_acceptance import BetaSurvival, DrawnAcceptance, Survival, SurvivalByPosition
 from sim.engine.speculative_config import Speculation
-from sim.layout import Layout
-from sim.models.architecture import Architecture
-from sim.models.draft import Draft, configured_head, draft_model, feature_head, medusa_heads, mtp_head
+from sim.models.draft import Draft
 from sim.models.kv_format import KvFormat
-from sim.models.loader import load_model
-from sim.models.quantization import WeightFormat, resolve_weight_format
 from sim.scenario.speculative import Speculative
 
 # Drafters with a KV cache of their own: vLLM gives them slots for all drafts in every allocation.
@@ -56,33 +52,6 @@ def speculation_of(spec: Speculative | None, seed: int) -> Speculation | None:
         drops_last_hit=spec.method in _ON_FEATURES,
         disable_by_batch_size=spec.disable_by_batch_size,
     )
-
-
-def draft_of(spec: Speculative | None, target: Architecture, weights: WeightFormat, layout: Layout) -> Draft | None:
-    """What proposes drafts on the GPU; None where nothing is there.
-
-    Raises:
-        InputError: an unknown draft model, another vocabulary, sizes that do not fit together.
-    """
-    if spec is None or spec.method in ("ngram", "lookahead"):
-        return None
-    tensor = spec.draft_tensor_parallel_size or layout.tensor_parallel_size
-    if spec.method == "mtp":
-        return mtp_head(target, weights, tensor)
-    if spec.draft_model is not None:
-        arch = load_model(spec.draft_model)
-        own = resolve_weight_format(arch, spec.draft_quantization)
-        if spec.method == "draft_model":
-            return draft_model(target, arch, own, tensor)
-        return configured_head(target, arch, own, tensor, eagle3=spec.method == "eagle3")
-    plain = resolve_weight_format(target, spec.draft_quantization or "none")
-    vocab = spec.draft_vocab_size
-    if spec.method == "medusa":
-        heads, layers = spec.depth, spec.head_layers or 1
-        return medusa_heads(target, plain, tensor, heads=heads, layers=layers, vocab_size=vocab)
-    assert spec.head_layers is not None
-    eagle3 = spec.method == "eagle3"
-    return feature_head(target, plain, tensor, layers=spec.head_layers, eagle3=eagle3, vocab_size=vocab)
 
 
 def drafter_of(
