@@ -48,8 +48,9 @@ Median size of the error in %, as published for such runs (inference-sim's own c
 FITTED: Final = """\
 Constants of the engine were set on runs of these models on an H100: Llama-2-7B and Qwen3-14B (time before the engine's
 queue, host time of a step, compute sustained under load), Llama-3.1-8B and Qwen3-14B (sorting of logits), Mixtral-8x7B
-and Llama-4-Scout (skew of the router). All their runs on that GPU are *fit*. No constant knows a model or a GPU by
-name. Residuals of the other runs were looked at to find which physics was missing, never to set a number."""
+and Llama-4-Scout (skew of the router); and on the runs on A100, L40S and RTX cards (memory bandwidth in service, tiles
+of mixed steps). All those runs are *fit*. No constant knows a model or a GPU by name. Residuals of the other runs were
+looked at to find which physics was missing, not to set a number; treat them as held out by model, not as blind."""
 
 CLOSED_LOOP: Final = """\
 Dense models from the silicon sample of aiconfigurator: TensorRT-LLM, SGLang and vLLM at 8 to 512 users, each with its

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from calibration.fit_commands import check_points, fit_command, import_command
+
 EXIT_CHECK, EXIT_INTERRUPTED = 1, 130
 
 app = typer.Typer(
@@ -125,8 +127,22 @@ def engine(
         print_engine(found)
 
 
+app.command("import")(import_command)
+app.command("fit")(fit_command)
+
+
 @app.command()
 def check(
+    points: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE.parquet", help="Points of calibrate run or import.", show_default=False),
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Profile to hold against the points.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the roofline with the points on it.", show_default=False)
+    ] = None,
     end_to_end: Annotated[
         bool, typer.Option("--end-to-end", help="Serve a real decoder on this CPU and compare with the prediction.")
     ] = False,
@@ -138,7 +154,11 @@ def check(
     clock: ClockName = "wall",
     as_json: AsJson = False,
 ) -> None:
-    """Measure, fit and predict a small decoder on this CPU, then serve it for real; exit code 1 if a target is missed.
+    """Residuals of a profile by kernel family; or, end to end, a real decoder on this CPU against its prediction.
+
+    End to end it measures, fits, predicts and serves a small decoder; exit code 1 if a target is missed.
+
+    servecast calibrate check h100.parquet --hardware h100-sxm --plot roofline.png
 
     servecast calibrate check --end-to-end
 
@@ -148,8 +168,11 @@ def check(
     from calibration.closed_loop.check import FULL, SMALL, as_dict, check_end_to_end
     from sim.errors import InputError
 
+    if points is not None and hardware is not None and not end_to_end:
+        check_points(points, hardware, plot, as_json)
+        return
     if not end_to_end:
-        raise InputError("--end-to-end", "is the one check there is", "give --end-to-end")
+        raise InputError("FILE.parquet", "points and --hardware are needed", "give both, or --end-to-end")
     opened = open_device("cpu", threads, cpu_time=_is_core(clock))
     names = [name.strip() for name in models.split(",")]
     found = check_end_to_end(opened, names, SMALL if small else FULL, _talker())

@@ -59,6 +59,18 @@ def fit_command(
     print_residuals([asdict(line) for line in check_profile(table, profile)], as_json)
 
 
+def check_points(points: Path, hardware: str, plot: Path | None, as_json: bool) -> None:
+    """Print how well a profile meets a table of points, and draw the roofline with them on it."""
+    from calibration.check import check_profile, draw_roofline
+    from calibration.fit_points import read_points
+    from hardware_profiles import load_hardware
+
+    profile, table = load_hardware(hardware), read_points(points)
+    if plot is not None:
+        draw_roofline(table, profile, plot)
+    print_residuals([asdict(line) for line in check_profile(table, profile, unseen=False)], as_json)
+
+
 def print_residuals(lines: list[dict[str, float | int | str | bool]], as_json: bool) -> None:
     """A table of residuals, or the same as JSON."""
     if as_json:

@@ -172,7 +172,14 @@ def _calibration(scenario: Scenario, parts: Parts) -> Calibration:
     hardware = parts.served.hardware
     if scenario.engine.step_time is not None:
         return Calibration(hardware=hardware.name, calibrated=False, notes=("step times are given by the scenario",))
-    return Calibration(hardware=hardware.name, calibrated=hardware.calibrated, notes=hardware.notes)
+    error = hardware.step_error
+    return Calibration(
+        hardware=hardware.name,
+        calibrated=hardware.calibrated,
+        step_time_error_p50=error.p50,
+        step_time_error_p90=error.p90,
+        notes=hardware.notes,
+    )
 
 
 @contextmanager
