@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.errors import InputError
 from sim.layout import Layout
 from sim.models.architecture import Architecture
 from sim.models.draft import Draft, configured_head, draft_model, feature_head, medusa_heads, mtp_head
@@ -19,10 +20,16 @@ def draft_of(spec: Speculative | None, target: Architecture, weights: WeightForm
     if spec is None or spec.method in ("ngram", "lookahead"):
         return None
     tensor = spec.draft_tensor_parallel_size or layout.tensor_parallel_size
+    if tensor > layout.tensor_parallel_size:
+        raise InputError(
+            "engine.speculative.draft_tensor_parallel_size",
+            f"{tensor} GPUs for the drafter, but {layout.tensor_parallel_size} for the model",
+            "leave it null to use the model's",
+        )
     if spec.method == "mtp":
         return mtp_head(target, weights, tensor)
     if spec.draft_model is not None:
-        arch = load_model(spec.draft_model)
+        arch = _load(spec.draft_model)
         own = resolve_weight_format(arch, spec.draft_quantization)
         if spec.method == "draft_model":
             return draft_model(target, arch, own, tensor)
@@ -35,3 +42,11 @@ def draft_of(spec: Speculative | None, target: Architecture, weights: WeightForm
     assert spec.head_layers is not None
     eagle3 = spec.method == "eagle3"
     return feature_head(target, plain, tensor, layers=spec.head_layers, eagle3=eagle3, vocab_size=vocab)
+
+
+def _load(name: str) -> Architecture:
+    try:
+        return load_model(name)
+    except InputError as error:
+        field = error.field if error.field != "model" else "engine.speculative.draft_model"
+        raise InputError(field, error.problem, error.remedy) from None

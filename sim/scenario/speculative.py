@@ -11,7 +11,6 @@ from sim.errors import InputError
 from sim.scenario.knobs import Name, Section
 
 Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "lookahead"]
-Rate = Annotated[float, Field(ge=0, le=1)]
 
 # Keys that only some methods have.
 _OWNERS: dict[str, tuple[Method, ...]] = {
@@ -31,6 +30,14 @@ def _drafts(value: Any) -> Any:
     return value
 
 
+def _rates(value: Any) -> Any:
+    """Numbers from 0 to 1, said in one sentence instead of pydantic's one for each type of the union."""
+    for rate in value if isinstance(value, list) and value else [value]:
+        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1):
+            raise InputError("", f"must be a number from 0 to 1, or a list of such, got {rate!r}", "0.7 is usual")
+    return value
+
+
 class Speculative(Section):
     """Draft tokens proposed and verified each step.
 
@@ -41,8 +48,8 @@ class Speculative(Section):
         num_speculative_tokens: drafts that a step verifies for each request: of a chain, or nodes of a tree. Lookahead
             decoding: the tokens of an n-gram beyond its first.
         acceptance_rate: share of the drafts accepted, given that those before were: one number, or one a position.
-        acceptance_concentration: every request has a rate of its own, Beta distributed with mean ``acceptance_rate`` and
-            this a + b.
+        acceptance_concentration: every request has a rate of its own, Beta distributed with mean ``acceptance_rate``
+            and this a + b.
         accepted_tokens: measured accepted drafts, one entry a verify step, drawn from instead of a rate.
         draft_model: the smaller model, or an EAGLE head's own configuration.
         draft_tensor_parallel_size: GPUs that share the drafter; None = those of the model.
@@ -56,7 +63,7 @@ class Speculative(Section):
 
     method: Method
     num_speculative_tokens: Annotated[int, BeforeValidator(_drafts), Field(ge=1, le=64)]
-    acceptance_rate: Rate | list[Rate] | None = None
+    acceptance_rate: Annotated[float | list[float] | None, BeforeValidator(_rates)] = None
     acceptance_concentration: float | None = Field(None, gt=0)
     accepted_tokens: list[Annotated[int, Field(ge=0)]] | None = Field(None, min_length=1, max_length=100_000)
     draft_model: Name | None = None
