@@ -64,6 +64,8 @@ def outputs(mean: int) -> dict[str, Any]:
 
 
 PLAIN = {"enable_prefix_caching": False}
+EAGLE = {"method": "eagle", "head_layers": 1, "num_speculative_tokens": 3, "acceptance_rate": 0.75}
+DRAFTS = {**PLAIN, "speculative": EAGLE}
 GROUPS = {"groups": 10, "prefix_tokens": 500, "prompts_per_group": 100}
 CASES = (
     Case("rate 5", 10_000, poisson(5), PLAIN, exact_requests=5_000),
@@ -73,6 +75,9 @@ CASES = (
     Case("rate 20, 10 shared prefixes", 10_000, poisson(20, prefixes=GROUPS), exact_requests=5_000),
     Case("output 200, rate 4", 10_000, poisson(4), PLAIN, exact_requests=2_000),
     Case("output 4000, rate 0.5", 5_000, poisson(0.5, output_tokens=outputs(4000)), PLAIN, exact_requests=500),
+    Case("rate 5, EAGLE", 10_000, poisson(5), DRAFTS, exact_requests=5_000),
+    Case("rate 20, EAGLE", 10_000, poisson(20), DRAFTS, exact_requests=5_000),
+    Case("output 4000, rate 0.5, EAGLE", 5_000, poisson(0.5, output_tokens=outputs(4000)), DRAFTS, exact_requests=500),
     Case("8 replicas, rate 160", 40_000, poisson(160), PLAIN, {"replicas": 8}, exact_requests=8_000),
     Case(
         "Mooncake trace, 8 replicas",
