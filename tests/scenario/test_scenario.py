@@ -31,6 +31,8 @@ def test_every_default_of_the_contract_is_filled_in() -> None:
     engine = Scenario.from_dict(document()).engine
     assert engine.model_dump(mode="json") == {
         "preset": "vllm",
+        "version": None,
+        "sampling": "model",
         "max_num_seqs": 256,
         "max_num_batched_tokens": 8192,
         "max_model_len": None,
