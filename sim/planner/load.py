@@ -103,7 +103,7 @@ def _nominal(arrivals: Any) -> float | None:
     if arrivals is None:
         return None
     if arrivals.process == "stages":
-        return sum(stage.rate_per_s * stage.duration_s for stage in arrivals.stages) / arrivals.duration_s
+        return float(sum(stage.rate_per_s * stage.duration_s for stage in arrivals.stages) / arrivals.duration_s)
     return float(arrivals.rate_per_s)
 
 
