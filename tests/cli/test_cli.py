@@ -120,8 +120,8 @@ def test_the_step_log_has_a_line_a_step(servecast: Run, scenario: Path, tmp_path
         (["simulate", "SCENARIO.yaml", "--set", "hardware=h100-sxn"], ["hardware", "h100-sxm"]),
         (["simulate", "SCENARIO.yaml", "--set", "engine.preset=vlm"], ["engine.preset", "did you mean"]),
         (
-            ["simulate", "SCENARIO.yaml", "--set", "layout.pipeline_parallel_size=2"],
-            ["pipeline_parallel_size", "not supported yet"],
+            ["simulate", "SCENARIO.yaml", "--set", "engine.kv_allocation=contiguous"],
+            ["kv_allocation", "not supported yet"],
         ),
         (["simulate", "SCENARIO.yaml", "--set", "workload.arrivals.rate_per_s=-1"], ["rate_per_s", "-1"]),
         (["simulate", "SCENARIO.yaml", "--set", "workload.arrivals.rate_per_s=.nan"], ["rate_per_s", "nan"]),
