@@ -33,9 +33,9 @@ STATUS: Final = ("completed", "rejected", "unfinished", "lost")
 BUFFERED_ROWS: Final = 4096
 
 # A row stands for `steps` consecutive steps with the same members; step i of the row takes
-# duration_s + i * increment_s and, where it decodes, has decode_context + i * decode_seqs. With drafts the steps of a row
-# are unequal: duration_s is their mean, contexts grow by decode_seqs + accepted_tokens / steps on average, and the gaps
-# between their tokens are kept one by one beside the rows.
+# duration_s + i * increment_s and, where it decodes, has decode_context + i * decode_seqs. With drafts the steps
+# of a row are unequal: duration_s is their mean, contexts grow by decode_seqs + accepted_tokens / steps on average, and
+# the gaps between their tokens are kept one by one beside the rows.
 STEP_COLUMNS: Final = (
     ("replica", "i"),
     ("step", "q"),  # number of the row's first step, counted per replica
