@@ -38,7 +38,10 @@ class SpeculativeScheduler(VllmScheduler):
             self._switch(self._drafts_now())
         self._decoding = bool(self.running)
         self._prefilling = any(not request.drafts for request in self.partial)
-        return super().schedule()
+        step = super().schedule()
+        if step is not None and step.chunks and self.waiting:
+            self.blocked = False  # verifying may leave less of the next budget than this step did: a shorter chunk may fit
+        return step
 
     def new_step(self) -> Step:
         """A step to fill; those that left the group by themselves did not miss a token, but look as if."""
