@@ -40,7 +40,7 @@ class SpeculativeScheduler(VllmScheduler):
         self._prefilling = any(not request.drafts for request in self.partial)
         step = super().schedule()
         if step is not None and step.chunks and self.waiting:
-            self.blocked = False  # verifying may leave less of the next budget than this step did: a shorter chunk may fit
+            self.blocked = False  # verifying may leave less of the next budget than this step: a shorter chunk may fit
         return step
 
     def new_step(self) -> Step:

@@ -121,3 +121,14 @@ class EngineSpec(PolicyKnobs):
                 "SGLang cuts chunks at pages: choose a multiple of block_size",
             )
         return self
+
+    @model_validator(mode="after")
+    def _drafts_stay_whole(self) -> Self:
+        drafts = self.speculative.num_speculative_tokens if self.speculative else 0
+        if 0 < self.long_prefill_token_threshold <= drafts:
+            raise InputError(
+                "long_prefill_token_threshold",
+                f"{self.long_prefill_token_threshold} would cut the {1 + drafts} tokens of every verify step",
+                f"set it to 0 or to at least {1 + drafts}",
+            )
+        return self

@@ -92,6 +92,11 @@ def test_what_drafts_are_not_simulated_with_is_refused(change: dict[str, Any]) -
         require_supported(asked)
 
 
+def test_a_threshold_that_cuts_every_verify_step_is_refused() -> None:
+    with pytest.raises(InputError, match="would cut the 4 tokens"):
+        scenario(EAGLE, engine={"long_prefill_token_threshold": 3})
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_jumps_give_the_run_of_single_steps(path: Path) -> None:
     asked = Scenario.from_file(path).with_overrides(["workload.num_requests=60"])
