@@ -172,7 +172,7 @@ def check(
         check_points(points, hardware, plot, as_json)
         return
     if not end_to_end:
-        raise InputError("FILE.parquet", "points and --hardware are needed", "give both, or --end-to-end")
+        raise InputError("FILE.parquet", "points and --hardware are needed", "give both, or give --end-to-end")
     opened = open_device("cpu", threads, cpu_time=_is_core(clock))
     names = [name.strip() for name in models.split(",")]
     found = check_end_to_end(opened, names, SMALL if small else FULL, _talker())
