@@ -104,7 +104,9 @@ def _cost(row: Row) -> str:
 
 def _kinds(plan: Plan, width: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    answered = plan.winner is not None
     bounds = [key for key in plan.question.promise if not key.startswith("goodput")][: 2 if width < 110 else 3]
+    bounds = bounds if answered else []
     several = len(plan.question.hardware) > 1
     table.add_column("")
     table.add_column("layout", no_wrap=True)
@@ -114,11 +116,12 @@ def _kinds(plan: Plan, width: int) -> Table:
     table.add_column("$/h" if plan.question.ranked_by == "usd_per_hour" else "cost", justify="right")
     for key in bounds:
         table.add_column(words(key), justify="right", no_wrap=True)
-    table.add_column("headroom", justify="right")
-    wide = width >= 110
+    if answered:
+        table.add_column("headroom", justify="right")
+    wide = answered and width >= 110
     for title in ("out/s/GPU", "tokens/s/user") if wide else ():
         table.add_column(title, justify="right")
-    table.add_column("what limits it", overflow="fold", style="dim")
+    table.add_column("what limits it" if answered else "why not", overflow="fold", style="dim" if answered else "")
     for place, row in enumerate(plan.rows):
         table.add_row(*_cells(row, place, plan, bounds, several, wide))
     return table
@@ -136,7 +139,7 @@ def _cells(row: Row, place: int, plan: Plan, bounds: list[str], several: bool, w
     for key in bounds:
         measured = row.promise.get(key)
         cells.append(seconds(measured.value_s) if measured else "-")
-    cells.append(percent(row.headroom))
+    cells += [percent(row.headroom)] if plan.winner is not None else []
     if wide:
         cells += [number(row.output_tokens_per_s_per_gpu), number(row.output_tokens_per_s_per_user)]
     return [*cells, brief(row.limit) if row.keeps else Text(row.why)]

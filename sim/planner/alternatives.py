@@ -13,7 +13,7 @@ from sim.planner.case import Case
 from sim.planner.fronts import front
 from sim.planner.ground import Ground
 from sim.planner.outcome import FrontPoint, Range, Row, WhatIf
-from sim.planner.rows import budget_words, deployment_of, kept_row, point_of, refused_row
+from sim.planner.rows import budget_words, deployment_of, in_words, kept_row, point_of, promise_words, refused_row
 from sim.planner.search import Found, fewest, groups_of, rank
 from sim.planner.space import Cell, Options
 from sim.planner.whatifs import variations
@@ -145,14 +145,17 @@ class Alternatives:
         if most < 1:
             return refused_row(cell, 1, self._ground, budget_words(self._case, cell, self._ground))
         why = self._ground.refuted(self._case, cell, most)
-        if why is not None and why.floor_s is not None and why.key != "attainment":
-            bound_s = self._case.slo.statistics()[why.key][2]
-            text = f"{why.key.removesuffix('_s')} is at least {why.floor_s:.3g} s; {bound_s:g} s is promised"
+        if why is not None and why.key in self._case.slo.statistics():
+            metric, statistic, bound_s = self._case.slo.statistics()[why.key]
+            floor = in_words(why.floor_s or 0.0)
+            text = f"{metric.upper()} {statistic} is at least {floor}, {in_words(bound_s)} is promised"
+        elif why is not None and why.replicas is not None:
+            text = f"the work alone needs {why.replicas} x {cell.label}"
         elif why is not None:
-            text = "the work alone takes longer than there is time"
+            text = "too few requests can meet their bounds, even alone on an engine"
         else:
             (outcome,) = self._bench.run([Trial(self._case, cell, most)])
-            text = f"breaks {', '.join(key.removesuffix('_s') for key in outcome.verdict.broken)}"
+            text = f"breaks {', '.join(map(promise_words, outcome.verdict.broken))}"
         return refused_row(cell, most, self._ground, text)
 
     # -- fronts -------------------------------------------------------------------------------------------------------

@@ -23,10 +23,17 @@ _STARTS, _ENDS = np.linspace(0, 0.8, 5), np.linspace(0.3, 1.0, 8)
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """Why a deployment cannot keep the promise: the bound, and the value that it cannot get below (None: capacity)."""
+    """Why a deployment cannot keep the promise.
+
+    Attributes:
+        key: of the promise, ``attainment``, or ``capacity``.
+        floor_s: the value that it cannot get below; None for capacity.
+        replicas: for capacity, how many the work alone needs.
+    """
 
     key: str
     floor_s: float | None = None
+    replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,9 @@ class Ground:
         floor = bounds.floor(case.slo, self._options.min_attainment)
         if floor is not None:
             return floor
-        if bounds.least_replicas(case.slo, self._options.min_attainment, (prefill, decode)) > simulated:
-            return Refuted("capacity")
+        least = bounds.least_replicas(case.slo, self._options.min_attainment, (prefill, decode))
+        if least > simulated:
+            return Refuted("capacity", replicas=math.ceil(least * replicas / simulated))
         return bounds.queue(case.slo, simulated * prefill)
 
     def _of(self, case: Case, cell: Cell, replicas: int, factor: float) -> Bounds | None:

@@ -11,7 +11,7 @@ from sim.planner.capacity import capacity, near
 from sim.planner.case import Case
 from sim.planner.ground import Ground
 from sim.planner.outcome import Relaxation
-from sim.planner.rows import deployment_of
+from sim.planner.rows import deployment_of, in_words, promise_words
 from sim.planner.search import groups_of
 from sim.planner.space import Cell, Options, cells_of
 from sim.planner.verdict import ratios_of
@@ -109,7 +109,7 @@ def _looser_promise(bench: Bench, ground: Ground, case: Case, fitting: Sequence[
     assert summary is not None
     bounds = {key: bound_s for key, (_, _, bound_s) in case.slo.statistics().items()}
     broken = [
-        f"{key.removesuffix('_s')} {bounds[key] * ratio:.3g} s instead of {bounds[key]:g} s"
+        f"{promise_words(key)} {in_words(bounds[key] * ratio)} instead of {in_words(bounds[key])}"
         for key, ratio in ratios_of(summary, case.slo).items()
         if ratio > 1
     ]

@@ -132,3 +132,14 @@ def budget_words(case: Case, cell: Cell, ground: Ground) -> str:
     watts = ground.hardware(cell).tdp_w * cell.gpus
     price = "" if usd is None else f", ${usd:,.2f}/h"
     return f"one unit is {cell.gpus} GPUs{price}, {watts:,.0f} W at most: over the budget"
+
+
+def in_words(seconds: float) -> str:
+    """A duration with a fitting unit: 19.1 ms, 2 s."""
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def promise_words(key: str) -> str:
+    """ttft_p99_s as TTFT p99; other keys of a verdict as they are."""
+    metric, _, statistic = key.removesuffix("_s").partition("_")
+    return f"{metric.upper()} {statistic}" if statistic else key

@@ -12,8 +12,10 @@ from hardware_profiles import HardwareProfile, load_hardware
 from sim.errors import InputError
 from sim.layout import Layout
 from sim.models.architecture import Architecture
+from sim.models.kv_format import resolve_kv_format
 from sim.models.loader import load_model
 from sim.models.memory import check_layout
+from sim.models.quantization import resolve_weight_format
 from sim.scenario import Scenario
 from sim.scenario.support import require_supported
 from workloads.spec import WorkloadSpec
@@ -169,6 +171,10 @@ def cells_of(base: Scenario, options: Options) -> list[Cell]:
     """
     _check(options)
     arch = load_model(base.model)
+    for quantization in _quantizations(base, options):
+        resolve_weight_format(arch, quantization)
+    for kv in _kv_dtypes(base, options):
+        resolve_kv_format(arch, kv)
     found: list[Cell] = []
     for name in options.hardware or (base.hardware,):
         hardware = load_hardware(name)
