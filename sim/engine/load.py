@@ -29,7 +29,7 @@ def kv(replica: Replica) -> float:
     """Share of the KV blocks that running requests hold and waiting ones will ask for; may pass 1."""
     scheduler = replica.scheduler
     pool = scheduler.pool
-    held = pool.usable_blocks - pool.free + scheduler.group.blocks_within(replica.unsettled_steps)
+    held = pool.usable_blocks - pool.free + scheduler.blocks_within(replica.unsettled_steps)
     return (held + scheduler.waiting.tokens / pool.block_size) / pool.usable_blocks
 
 

@@ -77,6 +77,10 @@ class EngineState:
         """Blocks that the next decode-only step takes."""
         return self.group.blocks_needed()
 
+    def blocks_within(self, steps: int) -> int:
+        """Blocks that the next ``steps`` decode-only steps take together."""
+        return self.group.blocks_within(steps)
+
     def blocks_to_move(self, request: Request) -> int:
         """Blocks that the next step takes for one member of the decode group."""
         return 0 if (request.group_offset + self.group.step) % self.config.block_size else 1

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sim.cluster.fleet import ClientPath, Fleet
+from sim.cluster.reports import Reports
 from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.conformance import CONFIG_DEFAULTS, workload_of
 from sim.cost.shape import AffineRun, StepShape
@@ -75,16 +76,16 @@ def vllm_config(document: dict[str, Any]) -> EngineConfig:
     return EngineConfig(**config)
 
 
-def run(document: dict[str, Any], seed: int, *, jump: bool, preset: str = "vllm") -> Fleet | None:
+def run(document: dict[str, Any], seed: int, *, jump: bool, preset: str = "vllm", load: str = "") -> Fleet | None:
     """The run of a scenario; None where requests of equal rank preempt each other for ever (vLLM too)."""
     rng = Random(seed)
     timer = KinkedTimer(rng)
     config = vllm_config(document) if preset == "vllm" else random_preset_config(preset, rng, document)
     fleet = Fleet(
         without_ties(workload_of(document["requests"], config.block_size), seed),
-        [config] * rng.choice([1, 1, 3]),
+        [config] * (3 if load else rng.choice([1, 1, 3])),
         timer,
-        rng.choice([RoundRobin, LeastLoaded])(),
+        LeastLoaded(Reports(load)) if load else rng.choice([RoundRobin, LeastLoaded])(),
         path=rng.choice([ClientPath(), ClientPath(0.007, 0.001, 0.002)]),
         jump=jump,
     )
@@ -155,6 +156,17 @@ def test_jumps_change_no_record(seed: int) -> None:
 def test_jumps_change_no_record_of_any_engine(seed: int, preset: str) -> None:
     document = from_seed(400_000 + seed)
     jumped, stepped = (run(document, seed, jump=jump, preset=preset) for jump in (True, False))
+    assert jumped is not None
+    assert stepped is not None
+    assert_same_records(jumped, stepped)
+
+
+@pytest.mark.parametrize("load", ["tokens", "kv"])
+@pytest.mark.parametrize("preset", OTHERS)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_router_sees_the_same_loads(seed: int, preset: str, load: str) -> None:
+    document = from_seed(400_000 + seed)
+    jumped, stepped = (run(document, seed, jump=jump, preset=preset, load=load) for jump in (True, False))
     assert jumped is not None
     assert stepped is not None
     assert_same_records(jumped, stepped)

@@ -59,6 +59,10 @@ class ReservingScheduler(Scheduler, ABC):
         """None: they are held already."""
         return 0
 
+    def blocks_within(self, steps: int) -> int:
+        """None: they are held already."""
+        return 0
+
     def grow(self, blocks: int) -> None:
         """The blocks are held already."""
 
