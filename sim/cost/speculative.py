@@ -22,8 +22,8 @@ from sim.models.kv_format import KvFormat
 Floats = NDArray[Any]
 
 # Idle GPU around one pass of a drafter: its kernels lie outside the model's CUDA graph, metadata is built between the
-# passes. Assumed; EAGLE-3 with 4 drafts on an L20 (vllm#25872: 27.2 ms a step of Llama-3.1-8B) leaves about as much
-# beside the kernels.
+# passes. Assumed. With it a draft of EAGLE on Llama-3.1-8B and H100 costs 0.79 ms, where 0.73 ms were measured
+# (vllm#20780, the slope over two to seven drafts).
 PASS_GAP_S: Final = 0.2e-3
 # Host work of prompt lookup for one sequence (matching on the CPU, before the next step). Assumed.
 NGRAM_SEQUENCE_S: Final = 10e-6

@@ -44,7 +44,8 @@ def verify(seqs: int, context: int, k: int) -> StepShape:
 
 
 # Llama-3.1-8B-Instruct with its EAGLE head on one H100, MT-Bench, one request at a time: drafts -> (mean acceptance
-# length, TPOT in ms), https://github.com/vllm-project/vllm/issues/20780. That release schedules synchronously.
+# length, TPOT in ms), https://github.com/vllm-project/vllm/issues/20780; 7.07 ms without. That release schedules
+# synchronously, so its steps are longer with drafts and without; what drafts gain is what can be compared.
 MEASURED_EAGLE = {
     2: (2.1, 4.37),
     3: (2.29, 4.29),
@@ -53,20 +54,22 @@ MEASURED_EAGLE = {
     6: (2.45, 4.94),
     7: (2.47, 5.2),
 }
+MEASURED_PLAIN_MS = 7.07
 
 
 @pytest.mark.parametrize("k", MEASURED_EAGLE)
-def test_the_step_with_an_eagle_head_takes_what_was_measured(k: int) -> None:
+def test_an_eagle_head_gains_what_was_measured(k: int) -> None:
     length, tpot_ms = MEASURED_EAGLE[k]
-    step_s = model(drafts("eagle", k, head_layers=1)).step(verify(1, 350, k))
-    assert step_s / length * 1e3 == pytest.approx(tpot_ms, rel=0.12)
+    plain_s = model(None, sampling="greedy").step(verify(1, 350, 0))
+    step_s = model(drafts("eagle", k, head_layers=1), sampling="greedy").step(verify(1, 350, k))
+    assert plain_s * length / step_s == pytest.approx(MEASURED_PLAIN_MS / tpot_ms, rel=0.06)
 
 
 def test_each_further_draft_costs_what_was_measured() -> None:
     steps = {k: length * tpot for k, (length, tpot) in MEASURED_EAGLE.items()}
     measured_ms = (steps[7] - steps[2]) / 5
     few, many = (model(drafts("eagle", k, head_layers=1)).step(verify(1, 350, k)) for k in (2, 7))
-    assert (many - few) / 5 * 1e3 == pytest.approx(measured_ms, rel=0.15)
+    assert (many - few) / 5 * 1e3 == pytest.approx(measured_ms, rel=0.1)
 
 
 METHODS: list[dict[str, Any]] = [
