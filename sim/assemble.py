@@ -10,7 +10,10 @@ from hardware_profiles.loader import load_engine_overheads
 from hardware_profiles.overheads import EngineOverheads
 from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
+from sim.cost.experts import routing_of
+from sim.cost.joint import JointModel, JointSteps
 from sim.cost.pipeline import PipelineTimer, Share, pipeline_model
+from sim.cost.pricing import USUAL_SKEW
 from sim.cost.speculative import SpeculativeCostModel
 from sim.drafting import ASYNCHRONOUS, drafter_of, speculation_of
 from sim.engine.config import EngineConfig
@@ -119,10 +122,18 @@ def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
 def assemble(scenario: Scenario) -> Parts:
     """All parts of a run but its workload. Raises `InputError` for what cannot be served."""
     served, stages = served_by(scenario), scenario.layout.pipeline_parallel_size
+    if stages > 1 and steps_together(served.arch, scenario.layout):
+        raise InputError(
+            "layout.pipeline_parallel_size",
+            f"{stages} stages of data-parallel ranks that share experts are not supported yet",
+            "set it to 1 and raise tensor_parallel_size or data_parallel_size instead, or set data_parallel_size to 1",
+        )
     step_time, blocks = scenario.engine.step_time, scenario.engine.num_gpu_blocks_override
     budget = None if step_time and blocks else budget_of(scenario, served)
     if step_time:
         timer: StepTimer = LinearStepTimer(step_time.base_us, step_time.per_token_us, step_time.per_seq_us)
+        if steps_together(served.arch, scenario.layout):
+            timer = JointSteps(timer)
         if stages > 1:
             timer = PipelineTimer([Share(timer, stages)] * stages, (0, 0), [lambda tokens: 0] * (stages - 1))
         tick_s, path = MICROSECOND_S, ClientPath()
@@ -147,13 +158,26 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
     spec, layout = scenario.engine.speculative, scenario.layout
     model = (served.arch, served.weights, served.kv, served.hardware, layout, served.overheads)
     overlaps = scenario.engine.async_scheduling and not _waits_in_a_pipeline(scenario)
+    routing = routing_of(served.arch, layout, USUAL_SKEW)
+    sampler = sampler_of(scenario.engine, served.arch)
     if spec is None:
         build = pipeline_model if layout.pipeline_parallel_size > 1 else CostModel
-        return build(*model, async_scheduling=overlaps, sampler=sampler_of(scenario.engine, served.arch))
+        timer: StepTimer = build(*model, async_scheduling=overlaps, sampler=sampler, routing=routing)
+        if isinstance(timer, CostModel) and steps_together(served.arch, layout):
+            return JointModel(timer, layout.data_parallel_size, overlap=layout.enable_dbo)
+        return timer
     drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
     overlaps = overlaps and spec.method in ASYNCHRONOUS
-    sampler = sampler_of(scenario.engine, served.arch)
-    return SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler)
+    return SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler, routing=routing)
+
+
+def steps_together(arch: Architecture, layout: Layout) -> bool:
+    """Whether data-parallel ranks step together: they share experts. Ranks of a dense model are engines of their own.
+
+    So vLLM since 0.12 (vllm/v1/engine/core.py: DPEngineCoreProc only for models with experts).
+    """
+    shared = any(run.mlp is not None and run.mlp.num_experts for run in arch.layers)
+    return shared and layout.data_parallel_size > 1
 
 
 def _waits_in_a_pipeline(scenario: Scenario) -> bool:

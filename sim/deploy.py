@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.assemble import Parts, assemble
+from sim.assemble import Parts, assemble, steps_together
 from sim.cluster.arrivals import to_ticks
 from sim.cluster.fleet import Fleet
 from sim.cluster.handover import Handoff
@@ -57,6 +57,8 @@ def fleet_of(scenario: Scenario, pools: Pools, workload: Workload, **options: An
         first.router,
         report_interval_s=first.report_interval_s,
         present=first.present,
+        ranks=first.ranks,
+        together=first.together,
         handoff=None if len(plans) == 1 else _handoff(scenario, pools["decode"][1], plans[1]),
         changes=[_change(timed, tick_s) for timed in events],
         max_retries=cluster.max_retries,
@@ -75,6 +77,8 @@ def _plan(name: str, pool: Scenario, parts: Parts, seed: int, most: int) -> Pool
         pool.cluster.router_staleness_s,
         name,
         pool.layout.replicas,
+        pool.layout.data_parallel_size,
+        steps_together(parts.served.arch, pool.layout),
     )
 
 

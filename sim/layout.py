@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from sim.schema import StrictModel
+
+All2AllBackend = Literal["allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency", "deepep_auto"]
+
+
+class ExpertLoad(StrictModel):
+    """How a router spreads tokens over the experts of a layer.
+
+    Attributes:
+        distribution: ``balanced``; ``power_law``: the i-th most popular gets a share proportional to i ** -exponent;
+            ``histogram``: as counted, in the order of the experts.
+        exponent: of the power law.
+        counts: of the histogram, one an expert.
+    """
+
+    distribution: Literal["balanced", "power_law", "histogram"]
+    exponent: float = Field(0.7, ge=0, le=10)
+    counts: list[float] | None = Field(None, min_length=1)
 
 
 class Layout(StrictModel):
@@ -12,12 +31,23 @@ class Layout(StrictModel):
 
     ``pp_layer_partition`` gives the layers of each pipeline stage (vLLM's ``VLLM_PP_LAYER_PARTITION``); None: as evenly
     as the engine does it.
+
+    ``expert_load`` None: mildly skewed, and evenly dealt to the ranks. ``enable_eplb``: experts are placed by load,
+    with ``num_redundant_experts`` copies of the most loaded. ``deepep_auto``: the low-latency kernels for small
+    batches, the others for large ones. ``enable_dbo``: two half-batches, one computes while the other exchanges tokens.
+    ``sequence_parallel``: norms on each TP rank's own tokens, between a reduce-scatter and an all-gather.
     """
 
     tensor_parallel_size: int = Field(1, ge=1, le=1024)
     pipeline_parallel_size: int = Field(1, ge=1, le=1024)
     data_parallel_size: int = Field(1, ge=1, le=1024)
     enable_expert_parallel: bool = False
+    expert_load: ExpertLoad | None = None
+    enable_eplb: bool = False
+    num_redundant_experts: int = Field(0, ge=0, le=100_000)
+    all2all_backend: All2AllBackend = "allgather_reducescatter"
+    enable_dbo: bool = False
+    sequence_parallel: bool = False
     pp_layer_partition: list[int] | None = Field(None, min_length=1)
     replicas: int = Field(1, ge=1, le=100_000)
     gpus_per_node: int = Field(8, ge=1, le=1024)

@@ -136,7 +136,7 @@ def _mean_replicas(fleet: Fleet, pool: int) -> float | None:
 def _work(scenario: Scenario, parts: Parts) -> StepWork | None:
     if scenario.engine.step_time is not None:
         return None
-    served, gpus = parts.served, scenario.layout.gpus_per_replica
+    served, gpus = parts.served, scenario.layout.gpus_per_replica // scenario.layout.data_parallel_size
     work = ModelWork(served.arch, served.weights, served.kv, scenario.layout)
     return StepWork(
         flops=work.flops,

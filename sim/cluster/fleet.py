@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import simpy
 
@@ -15,6 +15,7 @@ from sim.cluster.pool import Pool, PoolPlan
 from sim.cluster.router import Router
 from sim.cost.shape import StepTimer
 from sim.engine.config import EngineConfig
+from sim.engine.data_parallel import Rank, RankGroup
 from sim.engine.log import Line, StepLog
 from sim.engine.pipelined import PipelinedReplica
 from sim.engine.policies import scheduler_for
@@ -25,6 +26,8 @@ from sim.engine.stall import SimulationStalledError
 from sim.workload import Workload
 
 __all__ = ["ClientPath", "Fleet"]
+
+Engine = TypeVar("Engine", bound=Replica)
 
 
 class Fleet:
@@ -38,6 +41,8 @@ class Fleet:
         report_interval_s: how often replicas report their loads to a router that does not know the truth; 0: never.
         handoff: the replicas above only prefill; where and how requests decode. None: no split.
         present: how many of the replicas are there from the beginning; None: all.
+        ranks: data-parallel ranks of each replica.
+        together: the ranks of a replica step together; ``timer`` is then a `sim.engine.data_parallel.JointTimer`.
         changes: replicas that start, stop, fail and recover.
         max_retries: how often a request whose replica failed is sent again.
         retry_delay_s: from a failure to the next try.
@@ -57,6 +62,8 @@ class Fleet:
         report_interval_s: float = 0.0,
         handoff: Handoff | None = None,
         present: int | None = None,
+        ranks: int = 1,
+        together: bool = False,
         changes: Sequence[Change] = (),
         max_retries: int = 0,
         retry_delay_s: float = 0.0,
@@ -83,9 +90,10 @@ class Fleet:
         self._max_retries, self._retry_delay = max_retries, to_ticks(retry_delay_s, tick_s)
         self._handover = None if handoff is None else Handover(self.env, handoff, tick_s)
         name = "prefill" if handoff else "engine"
-        self._pools = [Pool(PoolPlan(configs, timer, router, report_interval_s, name, present), 0, self._replica)]
+        plan = PoolPlan(configs, timer, router, report_interval_s, name, present, ranks, together)
+        self._pools = [Pool(plan, 0, self._engines)]
         if self._handover is not None and handoff is not None:
-            self._pools.append(Pool(handoff.decode, len(configs), self._replica))
+            self._pools.append(Pool(handoff.decode, len(configs) * ranks, self._engines))
             self._handover.prefill, self._handover.decode = self._pools
         self.lifecycle = Lifecycle(self.env, self._pools, changes, self._failed)
 
@@ -98,9 +106,18 @@ class Fleet:
         """Numbers that the replicas of a pool take."""
         return len(self._pools[pool].replicas)
 
-    def _replica(self, plan: PoolPlan, index: int, config: EngineConfig) -> Replica:
+    def _engines(self, plan: PoolPlan, first: int, config: EngineConfig) -> list[Replica]:
+        """The engines of one replica, numbered from ``first``."""
+        if not plan.together:
+            process = PipelinedReplica if config.pipeline_stages > 1 else Replica
+            return [self._engine(process, plan, first + rank, config) for rank in range(plan.ranks)]
+        ranks = [self._engine(Rank, plan, first + rank, config) for rank in range(plan.ranks)]
+        timer: Any = plan.timer  # a `JointTimer`, as `together` says
+        RankGroup(self.env, ranks, timer, jump=self._jump)
+        return list(ranks)
+
+    def _engine(self, process: type[Engine], plan: PoolPlan, index: int, config: EngineConfig) -> Engine:
         scheduler = scheduler_for(config, plan.timer.window, self._tick_s)
-        process = PipelinedReplica if config.pipeline_stages > 1 else Replica
         replica = process(
             self.env,
             scheduler,

@@ -42,7 +42,7 @@ class Lifecycle:
         env: the clock.
         pools: of the fleet.
         changes: in any order; those of one instant in the order given.
-        on_fail: called with a replica that failed and the requests that it had.
+        on_fail: called with each engine of a replica that failed and the requests that it had.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Lifecycle:
         self._since: dict[tuple[int, int], Tick] = {
             (number, place): 0
             for number, pool in enumerate(pools)
-            for place, replica in enumerate(pool.replicas)
-            if replica is not None
+            for place, engines in enumerate(pool.replicas)
+            if engines
         }
-        self._stopped: list[tuple[int, Tick, Tick, Replica]] = []
+        self._stopped: list[tuple[int, Tick, Tick, list[Replica]]] = []
         for change in sorted(changes, key=lambda one: one.at):
             self._plan(change)
 
@@ -74,14 +74,11 @@ class Lifecycle:
             self._since.setdefault(key, change.at)
             after(self._env, change.load, lambda: self._open(change))
         elif change.action == "fail":
-            replica = pool.replicas[change.place]
-            assert replica is not None
-            self._on_fail(replica, pool.fail(change.place))
+            for engine, requests in pool.fail(change.place):
+                self._on_fail(engine, requests)
         else:
-            replica = pool.replicas[change.place]
-            assert replica is not None
-            pool.stop(change.place)
-            self._stopped.append((change.pool, self._since.pop(key), change.at, replica))
+            engines = pool.stop(change.place)
+            self._stopped.append((change.pool, self._since.pop(key), change.at, engines))
 
     def _open(self, change: Change) -> None:
         self._pools[change.pool].start(change.place)
@@ -92,6 +89,8 @@ class Lifecycle:
         Loading counts, and so does the time between a failure and the recovery: the machine is kept.
         """
         present: list[tuple[Tick, Tick | None]] = [
-            (since, max(at, replica.last_end)) for number, since, at, replica in self._stopped if number == pool
+            (since, max(at, *(engine.last_end for engine in engines)))
+            for number, since, at, engines in self._stopped
+            if number == pool
         ]
         return present + [(since, None) for (number, _), since in self._since.items() if number == pool]

@@ -4,98 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from sim.cost.kinds import Collective, Driver, Elementwise, Exchange, Experts, Gemm, Operator, SortedSampling
+from sim.layout import All2AllBackend, Layout
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
 from sim.models.quantization import WeightFormat
 from sim.models.sharding import Stage
 
-# What an operator scales with: tokens with the padding of CUDA graphs, tokens without (padding is alike and goes to the
-# same experts), decoding sequences, keys that prefill chunks read, sequences sampled.
-Driver = Literal["tokens", "routed", "decode_seqs", "prefill_context", "sampled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """(m, k) x (k, n) with weights of ``family`` and ``bits``; ``batch`` independent ones (one a head)."""
-
-    name: str
-    n: int
-    k: int
-    family: str
-    bits: float
-    count: int
-    driver: Driver = "tokens"
-    batch: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Elementwise:
-    """Memory-bound kernels that move ``bytes_per_token`` together."""
-
-    name: str
-    bytes_per_token: float
-    kernels: int
-    count: int
-    driver: Driver = "tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """Routed experts of one MoE layer as this rank holds them.
-
-    Attributes:
-        hidden, width: of one expert here.
-        projections: matrices an expert: 3 gated, 2 plain.
-        experts, total_experts: on this rank, and of the layer.
-        top_k: experts a token.
-        token_share: tokens of the whole group for each token of this rank.
-    """
-
-    name: str
-    hidden: int
-    width: int
-    projections: int
-    experts: int
-    total_experts: int
-    top_k: int
-    family: str
-    bits: float
-    token_share: float
-    count: int
-    driver: Driver = "routed"
-
-
-@dataclass(frozen=True, slots=True)
-class SortedSampling:
-    """Top-k or top-p sampling by sorting whole rows of logits."""
-
-    name: str
-    vocab: int
-    count: int
-    driver: Driver = "sampled"
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """``kind`` over ``ranks`` GPUs, ``bytes_per_token`` a rank."""
-
-    name: str
-    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-    ranks: int
-    bytes_per_token: float
-    count: int
-    driver: Driver = "tokens"
-
-
-Operator = Gemm | Elementwise | Experts | Collective | SortedSampling
 Sampler = Literal["greedy", "truncated"]  # truncated: top-k or top-p, the default that many checkpoints ask for
-
-
-def launches(operator: Operator) -> int:
-    """Kernels that all calls of ``operator`` launch."""
-    each = {Elementwise: getattr(operator, "kernels", 1), Experts: 6, SortedSampling: 15}.get(type(operator), 1)
-    return operator.count * each
+_FP8_BYTES: Final = 1.0 + 4.0 / 128  # of an exchanged element: one fp32 scale for 128 of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +23,21 @@ class Ranks:
     tensor: int
     data: int
     expert_parallel: bool
+    backend: All2AllBackend = "allgather_reducescatter"
+    sequence: bool = False
+    redundant_experts: int = 0
+
+    @classmethod
+    def of(cls, layout: Layout) -> Ranks:
+        """The ranks of one engine."""
+        return cls(
+            layout.tensor_parallel_size,
+            layout.data_parallel_size,
+            layout.enable_expert_parallel,
+            layout.all2all_backend,
+            layout.sequence_parallel,
+            layout.num_redundant_experts,
+        )
 
 
 def kv_heads_of(attention: Attention, tensor: int) -> int:
@@ -115,22 +48,23 @@ def kv_heads_of(attention: Attention, tensor: int) -> int:
 def layer_operators(arch: Architecture, run: LayerRun, weights: WeightFormat, ranks: Ranks) -> Iterator[Operator]:
     """Everything of ``run.count`` layers but the attention kernels themselves."""
     hidden, count = arch.hidden_size, run.count
+    norm_bytes = 8.0 * hidden / (ranks.tensor if ranks.sequence else 1)
     if run.attention is not None:
-        yield Elementwise("norm", 8.0 * hidden, 1, count)
+        yield Elementwise("norm", norm_bytes, 1, count)
         if run.attention.kind == "mla":
             yield from _latent_attention(run.attention, hidden, weights, ranks.tensor, count)
         elif run.attention.kind == "linear":
             yield from _linear_mixer(run.attention, hidden, weights, ranks.tensor, count)
         else:
             yield from _head_attention(run.attention, hidden, weights, ranks.tensor, count)
-        yield from _all_reduce(ranks.tensor, hidden, count)
+        yield from _all_reduce(ranks.tensor, hidden, count, ranks.sequence)
     if run.mlp is not None:
-        yield Elementwise("norm", 8.0 * hidden, 1, count)
+        yield Elementwise("norm", norm_bytes, 1, count)
         if run.mlp.num_experts:
             yield from _experts(run.mlp, hidden, weights, ranks, count)
         else:
             yield from _dense(run.mlp, hidden, weights, "dense_mlp", run.mlp.intermediate_size, ranks.tensor, count)
-        yield from _all_reduce(ranks.tensor, hidden, count)
+        yield from _all_reduce(ranks.tensor, hidden, count, ranks.sequence)
 
 
 def outer_operators(
@@ -165,8 +99,12 @@ def _quantize(weights: WeightFormat, component: str, width: int, count: int) -> 
         yield Elementwise("quantize", 3.0 * width, 1, count)
 
 
-def _all_reduce(tensor: int, hidden: int, count: int) -> Iterator[Operator]:
-    if tensor > 1:
+def _all_reduce(tensor: int, hidden: int, count: int, sequence: bool = False) -> Iterator[Operator]:
+    """Add up partial sums; with sequence parallelism in two halves, around a norm of each rank's own tokens."""
+    if tensor > 1 and sequence:
+        yield Collective("reduce_scatter", "reduce_scatter", tensor, 2.0 * hidden, count)
+        yield Collective("all_gather", "all_gather", tensor, 2.0 * hidden, count)
+    elif tensor > 1:
         yield Collective("all_reduce", "all_reduce", tensor, 2.0 * hidden, count)
 
 
@@ -237,9 +175,9 @@ def _experts(mlp: Mlp, hidden: int, weights: WeightFormat, ranks: Ranks, count: 
     """
     yield _gemm(weights, "router", "router", mlp.num_experts, hidden, count)
     group = ranks.tensor * ranks.data
-    experts, width, share = mlp.num_experts, -(-mlp.intermediate_size // ranks.tensor), 1.0
+    experts, width, share = mlp.num_experts, -(-mlp.intermediate_size // group), float(ranks.data)
     if ranks.expert_parallel:
-        experts, width, share = max(1, mlp.num_experts // group), mlp.intermediate_size, float(ranks.data)
+        experts, width = -(-(mlp.num_experts + ranks.redundant_experts) // group), mlp.intermediate_size
     family = "bf16" if "experts" in weights.unquantized else weights.gemm_family
     yield Experts(
         "experts",
@@ -252,9 +190,20 @@ def _experts(mlp: Mlp, hidden: int, weights: WeightFormat, ranks: Ranks, count: 
         family,
         weights.bits("experts"),
         share,
+        group if ranks.expert_parallel else 1,
+        ranks.backend if ranks.expert_parallel and ranks.data > 1 else "allgather_reducescatter",
         count,
     )
     if mlp.shared_intermediate_size:
         yield from _dense(mlp, hidden, weights, "shared_experts", mlp.shared_intermediate_size, ranks.tensor, count)
-    if ranks.expert_parallel and ranks.data > 1:
-        yield Collective("all_to_all", "all_to_all", group, 4.0 * hidden * mlp.experts_per_token, count)
+    if ranks.data > 1:
+        yield from _exchanges(mlp, hidden, family, ranks, count)
+
+
+def _exchanges(mlp: Mlp, hidden: int, family: str, ranks: Ranks, count: int) -> Iterator[Operator]:
+    """Without expert parallelism every rank needs all tokens, so that only the gathering backend makes sense."""
+    backend: All2AllBackend = ranks.backend if ranks.expert_parallel else "allgather_reducescatter"
+    element_bytes = _FP8_BYTES if family in ("fp8", "fp8_block") else 2.0
+    shared = (ranks.tensor, ranks.data, hidden, mlp.experts_per_token)
+    yield Exchange("dispatch", "dispatch", backend, *shared, element_bytes, mlp.groups_per_token, count)
+    yield Exchange("combine", "combine", backend, *shared, 2.0, mlp.groups_per_token, count)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from hardware_profiles.assume import collective_fit, elementwise_fit, experts_fit, gemm_fit
+from hardware_profiles.assume import elementwise_fit, experts_fit, gemm_fit
 from hardware_profiles.profile import HardwareProfile
-from sim.cost import kernels, laws
-from sim.cost.operators import Collective, Elementwise, Experts, Gemm, Operator, SortedSampling
+from sim.cost import collectives, kernels, laws
+from sim.cost.experts import sent_experts
+from sim.cost.kinds import Collective, Driver, Elementwise, Exchange, Experts, Gemm, Operator, SortedSampling
 from sim.cost.routing import ExpertRouting
 from sim.cost.table import Table, count_nodes
 
@@ -17,6 +18,7 @@ LARGEST_COUNT = 1 << 18
 # 0.15) hit as many experts as their step times tell; routers are trained to balance, but never do (docs/cost-model.md).
 USUAL_SKEW = 0.7
 NODES = count_nodes(LARGEST_COUNT)
+DRIVERS: tuple[Driver, ...] = ("tokens", "routed", "decode_seqs", "prefill_context", "sampled")
 
 # Sorting a row of logits: one thread block sorts it, in passes over keys and indices; then masks, softmax, scatter.
 # Both figures from the step times of vLLM 0.15 on H100 with and without truncated sampling (docs/cost-model.md).
@@ -31,6 +33,18 @@ def price(operator: Operator, hardware: HardwareProfile, gpus_per_node: int, rou
     return Table.of(lambda count: operator.count * one(count), NODES)
 
 
+def priced(
+    operators: list[Operator], hardware: HardwareProfile, gpus_per_node: int, routing: ExpertRouting | None
+) -> dict[Driver, dict[str, Table]]:
+    """Tables by what they scale with and by name; operators of one name are added up."""
+    tables: dict[Driver, dict[str, Table]] = {driver: {} for driver in DRIVERS}
+    for operator in operators:
+        named = tables[operator.driver]
+        table = price(operator, hardware, gpus_per_node, routing)
+        named[operator.name] = named[operator.name] + table if operator.name in named else table
+    return tables
+
+
 def _seconds(
     operator: Operator, hardware: HardwareProfile, gpus_per_node: int, routing: ExpertRouting | None
 ) -> Callable[[float], float]:
@@ -41,11 +55,15 @@ def _seconds(
     if isinstance(operator, Elementwise):
         return kernels.elementwise(elementwise_fit(hardware), operator.bytes_per_token, operator.kernels)
     if isinstance(operator, Collective):
-        link = collective_fit(hardware, operator.kind, operator.ranks, gpus_per_node)
-        return kernels.collective(link, operator.bytes_per_token)
+        return collectives.collective(operator, hardware, gpus_per_node)
+    if isinstance(operator, Exchange):
+        return collectives.exchange(operator, hardware, gpus_per_node)
     if isinstance(operator, SortedSampling):
         return _sorting(operator.vocab, hardware)
-    return _experts(operator, hardware, routing or ExpertRouting.power_law(operator.total_experts, USUAL_SKEW))
+    routing = routing or ExpertRouting.power_law(operator.total_experts, USUAL_SKEW)
+    if operator.backend != "allgather_reducescatter":
+        return sent_experts(operator, hardware, routing)
+    return _experts(operator, hardware, routing)
 
 
 def _sorting(vocab: int, hardware: HardwareProfile) -> Callable[[float], float]:
@@ -63,7 +81,7 @@ def _experts(op: Experts, hardware: HardwareProfile, routing: ExpertRouting) -> 
     """Grouped products of the experts that are hit, on the rank with the most rows."""
     family = laws.GEMM_FAMILIES[op.family]
     fit = experts_fit(hardware, op.family, family.dtype)
-    ranks = round(op.total_experts / op.experts)
+    ranks, copies = op.ranks, op.experts * op.ranks / op.total_experts
     shape = {
         "experts": op.experts,
         "hidden": op.hidden,
@@ -76,7 +94,7 @@ def _experts(op: Experts, hardware: HardwareProfile, routing: ExpertRouting) -> 
 
     def seconds(count: float) -> float:
         tokens = count * op.token_share
-        active = max(1.0, routing.active(tokens, op.top_k) / ranks)
+        active = max(1.0, routing.active(tokens, op.top_k) / ranks * copies)
         rows = max(1.0, routing.busiest_rank(tokens * op.top_k, ranks))
         flops, moved = laws.experts_work(rows, active, op.hidden, op.width, op.projections, op.bits, family.input_bytes)
         return kernel(flops, moved, active * expert_bytes, rows=rows / op.experts)

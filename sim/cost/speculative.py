@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
-from sim.cost.operators import Gemm, Operator
+from sim.cost.kinds import Gemm, Operator
 from sim.cost.pricing import price
 from sim.cost.shape import StepShape
 from sim.cost.step import CostModel

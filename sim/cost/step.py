@@ -12,17 +12,9 @@ from numpy.typing import NDArray
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.attention import AttentionKernel, PrefillAttention, decode_table
-from sim.cost.operators import (
-    Driver,
-    Operator,
-    Ranks,
-    Sampler,
-    kv_heads_of,
-    launches,
-    layer_operators,
-    outer_operators,
-)
-from sim.cost.pricing import NODES, price
+from sim.cost.kinds import Operator, launches
+from sim.cost.operators import Ranks, Sampler, kv_heads_of, layer_operators, outer_operators
+from sim.cost.pricing import DRIVERS, NODES, priced
 from sim.cost.routing import ExpertRouting
 from sim.cost.shape import AffineRun, StepShape
 from sim.cost.table import Table
@@ -34,7 +26,6 @@ from sim.models.sharding import Stage
 
 _ATTENTION_LAUNCHES: Final = 2  # the kernel and what combines its parts
 _PIECEWISE_LAUNCHES: Final = 3  # a layer's captured piece, attention, and what combines its parts
-_DRIVERS: Final[tuple[Driver, ...]] = ("tokens", "routed", "decode_seqs", "prefill_context", "sampled")
 
 
 class CostModel:
@@ -78,11 +69,11 @@ class CostModel:
         self._gap_s = overheads.step_gap_s.value
         self._capture = overheads.max_cudagraph_tokens
         self._launch_s = overheads.launch_s.value
-        ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
+        ranks = Ranks.of(layout)
         layers = arch.layers if stage is None else stage.runs
         operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler, stage))
         operators += [operator for run in layers for operator in layer_operators(arch, run, weights, ranks)]
-        self._tables = _priced(operators, hardware, layout.gpus_per_node, routing)
+        self._tables = priced(operators, hardware, layout.gpus_per_node, routing)
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._latent = bool(self._tables["decode_seqs"])
         self._kernels = _attention_kernels(layers, ranks.tensor)
@@ -101,11 +92,20 @@ class CostModel:
         """Seconds of one step; 0 without tokens."""
         if not (shape.decode_seqs or shape.prefill_tokens):
             return 0.0
-        gpu, host, launch = self._gpu_s(shape), self._host(shape), self._launching(shape)
-        return (max(gpu, host + launch) if self._async else max(gpu, launch) + host) + self._gap_s
+        hidden, exposed = self.host_parts_s(shape)
+        return max(self._gpu_s(shape), hidden) + exposed + self._gap_s
 
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps of one line: up to the next node of the attention tables, or to where the GPU overtakes the host."""
+        gpu, slope, steps = self.decode_line(shape, growing_windowed)
+        hidden, exposed = self.host_parts_s(shape)
+        first = max(gpu, hidden) + exposed + self._gap_s
+        if gpu >= hidden or slope <= 0.0:
+            return AffineRun(first, slope, steps)
+        return AffineRun(first, 0.0, min(steps, math.floor((hidden - gpu) / slope) + 1))
+
+    def decode_line(self, shape: StepShape, growing_windowed: float) -> AffineRun:
+        """GPU seconds of decode-only steps up to the next node of the attention tables."""
         full, windowed = self._decode_tables(shape)
         gpu, slope, steps = self._attention_free_s(shape), 0.0, math.inf
         for table, context, growth in (
@@ -118,13 +118,7 @@ class CostModel:
                 if growth:
                     slope += piece_slope * growth
                     steps = min(steps, (end - context) // growth + 1)
-        hidden, exposed = self._launching(shape), self._host(shape)
-        if self._async:
-            hidden, exposed = exposed + hidden, 0.0
-        first = max(gpu, hidden) + exposed + self._gap_s
-        if gpu >= hidden or slope <= 0.0:
-            return AffineRun(first, slope, steps)
-        return AffineRun(first, 0.0, min(steps, math.floor((hidden - gpu) / slope) + 1))
+        return AffineRun(gpu, slope, steps)
 
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Durations of decode-only steps with the counts of ``shape``, one for each context."""
@@ -140,7 +134,7 @@ class CostModel:
         sizes = (self._padded(shape.tokens), shape.tokens, decoded, shape.prefill_context, logits)
         parts = {
             name: table(size)
-            for driver, size in zip(_DRIVERS, sizes, strict=True)
+            for driver, size in zip(DRIVERS, sizes, strict=True)
             if size
             for name, table in self._tables[driver].items()
         }
@@ -150,6 +144,31 @@ class CostModel:
             parts["prefill_attention"] = self._prefill_attention(shape)
         parts["host"] = self.step(shape) - self._gpu_s(shape)
         return parts
+
+    # -- for steps of several ranks together --------------------------------------------------------------------
+
+    @property
+    def gap_s(self) -> float:
+        """Seconds between two steps that no overlap hides."""
+        return self._gap_s
+
+    def host_parts_s(self, shape: StepShape) -> tuple[float, float]:
+        """Host seconds of a step: those that the GPU may hide, and those that it waits for."""
+        host, launch = self._host(shape), self._launching(shape)
+        return (host + launch, 0.0) if self._async else (launch, host)
+
+    def gpu_s(self, shape: StepShape) -> float:
+        """GPU seconds of a step, all data-parallel ranks taken to have as many tokens."""
+        return self._gpu_s(shape)
+
+    def routed_s(self, tokens: float) -> float:
+        """Of these, seconds of the routed experts where each rank has ``tokens`` tokens on average."""
+        return self._totals["routed"](tokens)
+
+    def exchange_s(self, tokens: int) -> float:
+        """Of these, seconds of sending ``tokens`` tokens of a rank to their experts and the results back."""
+        padded, named = self._padded(tokens), self._tables["tokens"]
+        return sum(named[phase](padded) for phase in ("dispatch", "combine") if phase in named)
 
     # -- parts --------------------------------------------------------------------------------------------------
 
@@ -247,18 +266,6 @@ class CostModel:
                 pairs, keys = shape.prefill_pairs, shape.prefill_context
             total += kernel(shape.prefill_seqs, shape.prefill_tokens, pairs, keys)
         return total
-
-
-def _priced(
-    operators: list[Operator], hardware: HardwareProfile, gpus_per_node: int, routing: ExpertRouting | None
-) -> dict[Driver, dict[str, Table]]:
-    """Tables by what they scale with and by name; operators of one name are added up."""
-    tables: dict[Driver, dict[str, Table]] = {driver: {} for driver in _DRIVERS}
-    for operator in operators:
-        named = tables[operator.driver]
-        table = price(operator, hardware, gpus_per_node, routing)
-        named[operator.name] = named[operator.name] + table if operator.name in named else table
-    return tables
 
 
 def _sum(tables: list[Table]) -> Table:

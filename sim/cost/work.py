@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.cost.kinds import Experts, Gemm, Operator
 from sim.cost.laws import GEMM_FAMILIES
-from sim.cost.operators import Experts, Gemm, Operator, Ranks, kv_heads_of, layer_operators, outer_operators
+from sim.cost.operators import Ranks, kv_heads_of, layer_operators, outer_operators
 from sim.layout import Layout
 from sim.models.architecture import Architecture, Attention
 from sim.models.kv_format import KvFormat
@@ -20,7 +21,7 @@ Shapes = Mapping[str, NDArray[Any]]
 
 
 class ModelWork:
-    """FLOPs and bytes of steps, all GPUs of an engine together.
+    """FLOPs and bytes of steps, all GPUs of an engine (of one data-parallel rank) together.
 
     FLOPs are those of matrix products and attention, two for each multiply-add; padding, recomputation by the kernels
     and element-wise work do not count. Bytes are the weights that a step reads, once, and the keys and values that it
@@ -28,10 +29,10 @@ class ModelWork:
     """
 
     def __init__(self, arch: Architecture, weights: WeightFormat, kv: KvFormat, layout: Layout) -> None:
-        ranks = Ranks(layout.tensor_parallel_size, layout.data_parallel_size, layout.enable_expert_parallel)
+        ranks = Ranks.of(layout)
         #: precision of the matrix products, as peaks are listed
         self.dtype = GEMM_FAMILIES[weights.gemm_family].dtype
-        self._gpus = ranks.tensor * ranks.data
+        self._gpus = ranks.tensor
         self._operators: list[Operator] = [
             *(operator for run in arch.layers for operator in layer_operators(arch, run, weights, ranks)),
             *outer_operators(arch, weights, ranks.tensor),
@@ -55,6 +56,7 @@ class ModelWork:
                     * operator.top_k
                     * operator.experts
                     / operator.total_experts
+                    / (operator.experts * operator.ranks / operator.total_experts)  # copies share their expert's rows
                 )
                 total += rows * 2.0 * operator.hidden * operator.width * operator.projections * operator.count
         for windowed, decode_flops, pair_flops, _ in self._attention:

@@ -39,6 +39,13 @@ class Inbox:
         """Whether a transfer will give this engine something to do."""
         return bool(self.coming or self._scheduler.kept)
 
+    def lost(self) -> list[Request]:
+        """This engine failed: those that no transfer knows of any more, and those without blocks."""
+        lost = self._landed
+        while self.waiting:
+            lost.append(self.waiting.pop())
+        return lost
+
     def expect(self, request: Request) -> None:
         """Queue a request; ``on_room(request, tokens)`` says when its blocks are taken and what is to be sent."""
         self.waiting.add(request)

@@ -55,7 +55,7 @@ class PipelinedReplica(Replica):
         self._times_by_group: dict[Lockstep, TokenTimes] = {self.scheduler.group: self._times}
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        while True:
+        while self._alive:
             ahead = self._decodes_ahead()
             step = self._schedule() if not ahead and len(self._in_flight) < self._depth else None
             if ahead:

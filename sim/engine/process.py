@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from typing import Any
 
 import simpy
+from simpy.core import SimTime
+from simpy.events import NORMAL, EventPriority
 
 from sim.engine.inbox import Inbox
 from sim.engine.jump import Jump
@@ -15,6 +16,16 @@ from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
 from sim.engine.stall import SimulationStalledError, stalled
 from sim.engine.step import InFlight
+
+
+class Alarm(simpy.Event):
+    """A timeout of engine ``index``: of several at one instant the smallest index goes off first, whenever set."""
+
+    def __init__(self, env: simpy.Environment, delay: SimTime, index: int) -> None:
+        super().__init__(env)
+        self._ok = True
+        self._value = None
+        env.schedule(self, priority=EventPriority(NORMAL + index), delay=delay)
 
 
 class EngineProcess(ABC):
@@ -40,19 +51,19 @@ class EngineProcess(ABC):
         self._jump: Jump | None = None
         self._alarm: simpy.Event | None = None
         self._idle: simpy.Event | None = None
-        self._process = env.process(self._live())
+        self._alive = True
+        env.process(self._live())
 
     @abstractmethod
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        """Serve for ever."""
+        """Serve as long as the engine is alive."""
 
     @abstractmethod
     def _settle(self, jump: Jump) -> InFlight:
         """Account for the steps of a jump that were done; return the last of them, whose output is yet to come in."""
 
     def _live(self) -> Generator[simpy.Event, Any, None]:
-        with suppress(simpy.Interrupt):  # the end of an engine that fails
-            yield from self._run()
+        return self._run()
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
@@ -75,17 +86,22 @@ class EngineProcess(ABC):
 
     def crash(self) -> list[Request]:
         """Stop at once and for good; return the requests that were here, those running first."""
+        self._halt()
+        lost = list(self.scheduler.running)
+        while self.scheduler.waiting:
+            lost.append(self.scheduler.waiting.pop())
+        return lost + (self.inbox.lost() if self.inbox is not None else [])
+
+    def _halt(self) -> None:
+        """Account for the steps of a jump that were scheduled by now, and wake up no more."""
         if self._jump is not None:
             self._jump.steps = self._jump.scheduled_before(self.env.now)
             if self._jump.steps:
                 self._settle(self._jump)
-        self._process.interrupt()
+        self._alive = False
+        if self._alarm is not None:
+            self._alarm.callbacks = []
         self._idle = self._jump = None
-        lost = list(self.scheduler.running)
-        for queue in (self.scheduler.waiting, self.inbox.waiting) if self.inbox else (self.scheduler.waiting,):
-            while queue:
-                lost.append(queue.pop())
-        return lost
 
     @property
     def last_end(self) -> Tick:
@@ -101,6 +117,16 @@ class EngineProcess(ABC):
 
     def _wait(self) -> simpy.Event:
         """Until something comes from outside, or until the scheduler wants to look again at those that wait."""
+        until = self._look_again()
+        self._idle = self.env.event()
+        return self._idle if until is None else self._idle | self._sleep_until(until)
+
+    def _look_again(self) -> Tick | None:
+        """When the scheduler wants to look again at those that wait; None: when something comes from outside.
+
+        Raises:
+            SimulationStalledError: nothing will come for those that wait.
+        """
         until = self.scheduler.patience() if self.scheduler.waiting else None
         inbox = self.inbox
         if until is None and not (inbox is not None and inbox.pending):
@@ -108,20 +134,19 @@ class EngineProcess(ABC):
                 raise self._stalled("requests wait and none runs")
             if inbox is not None and inbox.waiting:
                 raise self._stalled(f"{len(inbox.waiting)} requests wait for room for their KV cache and none runs")
-        self._idle = self.env.event()
-        return self._idle if until is None else self._idle | self._sleep_until(until)
+        return until
 
     def _stalled(self, what: str) -> SimulationStalledError:
         return stalled(self.index, self.env.now, self.scheduler, what)
 
     def _sleep_until(self, tick: Tick) -> simpy.Event:
         self.events += 1
-        self._alarm = simpy.Timeout(self.env, tick - self.env.now)
+        self._alarm = Alarm(self.env, tick - self.env.now, self.index)
         return self._alarm
 
     def _move_alarm(self, tick: Tick) -> None:
         """Wake up at ``tick`` instead: the old timer goes off unheard."""
         assert self._alarm is not None
-        moved = simpy.Timeout(self.env, tick - self.env.now)
+        moved = Alarm(self.env, tick - self.env.now, self.index)
         moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
         self._alarm = moved

@@ -74,7 +74,7 @@ class Replica(EngineProcess):
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        while True:
+        while self._alive:
             ahead = self._decodes_ahead()
             if ahead:
                 yield from self._jump_over(ahead)
@@ -177,10 +177,13 @@ class Replica(EngineProcess):
 
     def _take_in(self) -> Generator[simpy.Event, Any, None]:
         """Wait for the oldest step in flight and process its output."""
-        step = self._in_flight[0]
-        if step.end > self.env.now:
-            yield self._sleep_until(step.end)
-        self._in_flight.popleft()
+        if self._in_flight[0].end > self.env.now:
+            yield self._sleep_until(self._in_flight[0].end)
+        self._process_output()
+
+    def _process_output(self) -> None:
+        """Take in the output of the oldest step in flight, which has ended."""
+        step = self._in_flight.popleft()
         self.scheduler.complete(step.finishing)
         if self._log:
             self._log.before(len(self._in_flight))

@@ -53,6 +53,7 @@ class Mlp:
     shared_intermediate_size: int = 0  # all shared experts together; 0 = none
     shared_gate: bool = False
     router_bias: bool = False
+    groups_per_token: int = 0  # expert groups that a token may pick from (node-limited routing); 0 = no groups
 
 
 @dataclass(frozen=True, slots=True)

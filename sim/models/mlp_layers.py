@@ -48,6 +48,7 @@ def _moe(config: ConfigReader, family: Family, experts: int) -> Mlp:
         shared_intermediate_size=shared,
         shared_gate=gate,
         router_bias=_router_bias(config),
+        groups_per_token=config.optional_integer("topk_group", minimum=0) or 0,
     )
 
 

@@ -9,6 +9,7 @@ from sim.errors import InputError
 from sim.layout import Layout
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
 from sim.models.engine_memory import EngineMemory
+from sim.models.layout_rules import check_experts, check_nodes
 from sim.models.parameters import indexer_params, layer_components
 from sim.models.quantization import WeightFormat
 
@@ -36,6 +37,8 @@ def check_layout(arch: Architecture, layout: Layout) -> None:
             f"use at most {arch.num_layers}",
         )
     _check_partition(arch, layout)
+    check_nodes(layout)
+    check_experts(arch, layout)
 
 
 def _check_partition(arch: Architecture, layout: Layout) -> None:
@@ -172,7 +175,7 @@ def _expert_bytes(mlp: Mlp, hidden: int, layout: Layout, weights: WeightFormat, 
     ranks = layout.tensor_parallel_size * layout.data_parallel_size
     inner, held = mlp.intermediate_size, mlp.num_experts
     if layout.enable_expert_parallel:
-        held = -(-held // ranks)
+        held = -(-(held + layout.num_redundant_experts) // ranks)
     else:
         inner = -(-inner // ranks)
     width = hidden

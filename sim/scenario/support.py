@@ -10,6 +10,7 @@ from sim.scenario.presets import family
 from sim.scenario.scenario import Scenario
 
 _PIPELINED: Final = ("vllm", "tensorrt-llm")
+_TOGETHER: Final = ("vllm", "sglang", "tensorrt-llm")
 _SPLIT: Final = ("vllm", "sglang", "tensorrt-llm")
 
 
@@ -27,8 +28,9 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     if scenario.cluster.disaggregation is not None and family(engine.preset) not in _SPLIT:
         what = f"prefill and decode apart under the scheduler of '{engine.preset}'"
         yield "cluster.disaggregation", what, f"set it to null, or engine.preset to {' or '.join(_SPLIT)}"
-    if layout.data_parallel_size > 1:
-        yield "layout.data_parallel_size", layout.data_parallel_size, "set it to 1, or use replicas"
+    if layout.data_parallel_size > 1 and family(engine.preset) not in _TOGETHER:
+        what = f"data-parallel ranks under the scheduler of '{engine.preset}'"
+        yield "layout.data_parallel_size", what, f"set it to 1, or engine.preset to {' or '.join(_TOGETHER)}"
     if engine.speculative is not None:
         yield from _unsupported_with_drafts(scenario)
     if engine.kv_offload is not None:

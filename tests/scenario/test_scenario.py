@@ -199,7 +199,6 @@ def test_a_preset_fills_what_was_not_given() -> None:
 @pytest.mark.parametrize(
     "override",
     [
-        "layout.data_parallel_size=2",
         "engine.kv_offload={memory_gib: 10, bandwidth_gb_per_s: 20}",
         "engine.kv_allocation=contiguous",
         "engine.preemption=swap",

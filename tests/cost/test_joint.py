@@ -1,0 +1,103 @@
+"""Steps of data-parallel ranks together: the slowest rank, the shared experts, two half-batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from sim.assemble import assemble
+from sim.cost.joint import JointModel
+from sim.cost.shape import StepShape
+from sim.scenario import Scenario
+
+
+def joint(model: str = "deepseek-ai/DeepSeek-V3", hardware: str = "h200-sxm", **layout: Any) -> JointModel:
+    asked = {
+        "model": model,
+        "hardware": hardware,
+        "layout": {"data_parallel_size": 8, "enable_expert_parallel": True, **layout},
+        "engine": {"max_model_len": 8192},
+        "workload": {
+            "num_requests": 1,
+            "arrivals": {"process": "constant", "rate_per_s": 1},
+            "prompt_tokens": {"distribution": "constant", "value": 1},
+            "output_tokens": {"distribution": "constant", "value": 1},
+        },
+    }
+    timer = assemble(Scenario.from_dict(asked)).timer
+    assert isinstance(timer, JointModel)
+    return timer
+
+
+def decodes(seqs: int, context: int) -> StepShape:
+    return StepShape(seqs, seqs * context, seqs * context, sampled_seqs=seqs)
+
+
+PREFILL = StepShape(0, 0, 0, 1, 2048, 2_098_176, 2_098_176, 2048, 2048, 1)
+
+
+def test_ranks_alike_take_what_one_of_them_is_priced_at() -> None:
+    model = joint()
+    for shape in (decodes(64, 2000), PREFILL):
+        assert model.joint([shape] * 8) == pytest.approx(model._model.step(shape), rel=1e-9)
+
+
+def test_the_slowest_rank_sets_the_step() -> None:
+    model = joint()
+    even = model.joint([decodes(64, 2000)] * 8)
+    one_long = model.joint([decodes(64, 2000)] * 7 + [decodes(64, 8000)])
+    all_long = model.joint([decodes(64, 8000)] * 8)
+    assert one_long > 1.05 * even
+    assert one_long == pytest.approx(all_long, rel=1e-9)
+
+
+def test_one_rank_that_prefills_holds_up_all() -> None:
+    model = joint()
+    assert model.joint([decodes(64, 2000)] * 7 + [PREFILL]) > 2 * model.joint([decodes(64, 2000)] * 8)
+
+
+def test_idle_ranks_take_part_with_a_dummy_token() -> None:
+    """Most of the experts' weights are read for one rank's batch as for all: little is gained where others idle."""
+    model = joint()
+    alone, all_ranks = model.joint([decodes(32, 2000)]), model.joint([decodes(32, 2000)] * 8)
+    assert 0.5 * all_ranks < alone < all_ranks
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_of_decodes_are_the_steps_one_by_one(seed: int, overlap: bool) -> None:
+    rng = Random(seed)
+    model = joint(all2all_backend="deepep_low_latency", enable_dbo=overlap)
+    shapes = [decodes(rng.choice([1, 8, 40, 200]), rng.randint(10, 6000)) for _ in range(rng.randint(1, 8))]
+    run = model.joint_run(shapes, [0] * len(shapes))
+    for step in range(int(min(run.steps, 300))):
+        grown = [
+            replace(shape, decode_context=shape.decode_context + step * shape.decode_seqs, decode_context_windowed=0)
+            for shape in shapes
+        ]
+        assert run.first + step * run.increment == pytest.approx(model.joint(grown), rel=1e-9)
+
+
+def test_two_half_batches_hide_the_exchange_where_there_is_one_to_hide() -> None:
+    across = {"data_parallel_size": 32, "all2all_backend": "deepep_low_latency"}
+    apart, together = joint(**across), joint(**across, enable_dbo=True)
+    batch = [decodes(200, 2000)] * 32
+    assert together.joint(batch) < 0.95 * apart.joint(batch)
+    small = [decodes(16, 2000)] * 32  # too small to be split
+    assert together.joint(small) == apart.joint(small)
+
+
+def test_half_batches_read_all_weights_twice() -> None:
+    """Without much to hide the split costs more than it saves."""
+    inside = {"all2all_backend": "deepep_low_latency"}
+    batch = [decodes(40, 500)] * 8
+    assert joint(**inside, enable_dbo=True).joint(batch) > joint(**inside).joint(batch)
+
+
+def test_ranks_without_expert_parallelism_share_the_width_of_all_experts() -> None:
+    spread, sliced = joint(), joint(enable_expert_parallel=False)
+    batch = [decodes(64, 2000)] * 8
+    assert sliced.joint(batch) == pytest.approx(spread.joint(batch), rel=0.5)
