@@ -115,6 +115,8 @@ def simulate(
     loaded = Scenario.from_file(scenario).with_overrides(edits)
     if out is not None:
         check_target(out)
+    if steps is not None:
+        _check_step_log(steps, scenario, out)
     with progress_bar(loaded.name) as progress:
         result = run(loaded, exact=exact, step_log=steps, progress=progress)
     if out is not None:
@@ -125,6 +127,13 @@ def simulate(
         from reports.terminal import print_summary
 
         print_summary(result.summary, loaded, out)
+
+
+def _check_step_log(steps: Path, scenario: Path, out: Path | None) -> None:
+    if steps.resolve() == scenario.expanduser().resolve():
+        raise InputError("--steps", f"'{steps}' is the scenario itself", "name another file")
+    if out is not None and steps.resolve().is_relative_to(out.resolve()):
+        raise InputError("--steps", f"'{steps}' lies in the folder of --out, which is made anew", "name a file outside")
 
 
 @app.command()
@@ -207,18 +216,18 @@ def validate(
         check_picture(plot)
     chosen = select(load_cases(cases), parse_tags(where))
     with progress_bar("validate") as progress:
-        report = validate_cases(chosen, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        report = validate_cases(chosen, jobs=jobs if jobs is not None else os.cpu_count() or 1, progress=progress)
     if plot is not None:
         from calibration.validate_plot import plot_report
 
         plot_report(report, plot)
+    broken = report.exceeding(limits)
     if as_json:
         typer.echo(report.to_json(), nl=False)
     else:
         from calibration.validate_view import print_report
 
         print_report(report)
-    broken = report.exceeding(limits)
     for sentence in broken:
         typer.echo(f"servecast: {sentence}", err=True)
     if broken:

@@ -115,9 +115,10 @@ def read_asked(
     """
     documents = [(path, load_document(path.expanduser())) for path in paths]
     name, plot, given = paths[0].stem, None, tuple(lengths)
-    if any("variants" in document for _, document in documents):
+    comparison = next((path for path, document in documents if "variants" in document), None)
+    if comparison is not None:
         if len(documents) > 1 or compare:
-            raise InputError(str(paths[0]), "is a comparison already", "give it alone, without --compare")
+            raise InputError(str(comparison), "is a comparison already", "give it alone, without --compare")
         path, document = documents[0]
         asked = Comparison.parse({"name": path.stem, **document}, str(path))
         name, plot, given = asked.name, Path(asked.plot) if asked.plot else None, given or asked.lengths

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reports.memory_cases import Asked, Case
+from reports.memory_report import concurrency_row
 from reports.memory_terminal import parts_of
 from sim.errors import InputError
 from sim.files import check_picture, whole_file
@@ -122,7 +123,7 @@ def _label_ends(axis: Axes, cases: list[Case]) -> None:
     for index, case in enumerate(cases):
         assert case.budget is not None
         at = min(_QUOTED, case.budget.max_model_len)
-        text = f"{case.label}\n{int(case.budget.concurrency(at)):,} at {_tick(at)}"
+        text = f"{case.label}\n{concurrency_row(case.budget, at)['in_memory']:,} at {_tick(at)}"
         length = case.budget.max_model_len
         point = axis.transLimits.transform(axis.transScale.transform((length, case.budget.concurrency(length))))
         ends.append((float(point[1]), float(point[0]), text, _LINES[index % len(_LINES)][0]))

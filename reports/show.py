@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from reports.text import gib, number, usd
 from sim.errors import InputError, nearest
 
 Row = tuple[str, ...]
+_LONG_LIST: Final = 16
+_PATH_WIDTH: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +144,27 @@ def _preset_row(name: str) -> Row:
 
 def _preset_entry(name: str) -> dict[str, Any]:
     from sim.scenario.engine import EngineSpec
+    from sim.scenario.presets import PRESETS
 
+    if name not in PRESETS:
+        raise InputError("NAME", f"unknown engine preset '{name}'", nearest(name, PRESETS))
     return EngineSpec.parse({"preset": name}).model_dump(mode="json")
 
 
 def _print_entry(entry: dict[str, Any], console: Console) -> None:
-    """Every number on a line, its provenance beside it, its source as a numbered note below."""
+    """Every number on a line, its provenance beside it, its source as a numbered note below.
+
+    Lines are not cut and not folded: a terminal wraps them, and a pipe gets them whole.
+    """
     notes: dict[str, int] = {}
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(no_wrap=True, style="dim")
-    for path, value, provenance, source in _leaves(entry, ""):
+    leaves = list(_leaves(entry, ""))
+    width = min(_PATH_WIDTH, max((len(path) for path, *_ in leaves), default=0))
+    for path, value, provenance, source in leaves:
         mark = f"{provenance} [{notes.setdefault(source, len(notes) + 1)}]" if source else provenance
-        table.add_row(path, value, Text(mark))
-    console.print(table)
+        line = Text.assemble(path.ljust(width), "  ", value, "  " if mark else "", (mark, "dim"))
+        console.print(line, soft_wrap=True)
     for source, mark_number in notes.items():
-        console.print(Text(f"[{mark_number}] {source}", style="dim"))
+        console.print(Text(f"[{mark_number}] {source}", style="dim"), soft_wrap=True)
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, str, str, str]]:
@@ -177,7 +182,15 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str, str, str]]:
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}.{index}")
     elif value not in (None, "", [], {}, ()):
-        yield path, ", ".join(map(_shown, value)) if isinstance(value, list | tuple) else _shown(value), "", ""
+        yield path, _listed(value) if isinstance(value, list | tuple) else _shown(value), "", ""
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """The values in a row; of a long table its beginning and its size."""
+    between = "; " if any(isinstance(value, str) and " " in value for value in values) else ", "
+    if len(values) <= _LONG_LIST:
+        return between.join(map(_shown, values))
+    return f"{between.join(map(_shown, values[:4]))}, ... ({len(values)} values; --json shows all)"
 
 
 def _shown(value: Any) -> str:

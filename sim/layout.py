@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sim.schema import StrictModel
 
@@ -37,6 +37,8 @@ class Layout(StrictModel):
     batches, the others for large ones. ``enable_dbo``: two half-batches, one computes while the other exchanges tokens.
     ``sequence_parallel``: norms on each TP rank's own tokens, between a reduce-scatter and an all-gather.
     """
+
+    model_config = ConfigDict(strict=True)
 
     tensor_parallel_size: int = Field(1, ge=1, le=1024)
     pipeline_parallel_size: int = Field(1, ge=1, le=1024)

@@ -30,15 +30,19 @@ def _input_error(model: type[BaseModel], error: ValidationError, where: str) -> 
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     path = [str(part) for part in first["loc"]]
-    field = ".".join(([where] if where else []) + path) or model.__name__
+    inner = [cause.field] if isinstance(cause, InputError) and cause.field else []
+    field = ".".join(([where] if where else []) + path + inner) or model.__name__
     if isinstance(cause, InputError):
-        return InputError(f"{field}.{cause.field}" if cause.field else field, cause.problem, cause.remedy)
+        return InputError(field, cause.problem, cause.remedy)
     if first["type"] == "extra_forbidden":
         return InputError(field, "unknown key", nearest(path[-1], _known_keys(model, path[:-1])))
     if first["type"] == "missing":
         return InputError(field, "required, but missing")
     value = first["input"]
-    shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+    shown = "null" if value is None else repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    if first["type"] in ("model_type", "dict_type"):
+        return InputError(field, f"must hold keys and values, got {shown}", "leave it out, or give its keys")
     return InputError(field, f"{first['msg'][0].lower()}{first['msg'][1:]}, got {shown}")
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 from calibration.bench.case import Case, random_copies, rotating
 from calibration.bench.device import Device
 from calibration.bench.timing import Call
-from sim.cost.operators import Gemm, Ranks, layer_operators, outer_operators
+from sim.cost.kinds import Gemm
+from sim.cost.operators import Ranks, layer_operators, outer_operators
 from sim.models.architecture import Architecture
 from sim.models.quantization import WeightFormat
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from hardware_profiles import load_hardware
 from reports.convert.results import READERS
 from reports.convert.serve import is_serve_command, parse_serve, serve_command
 from sim.errors import InputError, nearest
@@ -45,6 +46,8 @@ class Converted:
 
 def convert(asked: Asked) -> Converted:
     """Convert what was asked for. Raises `InputError` for a source of no known kind, or one that cannot be read."""
+    if asked.hardware is not None:
+        load_hardware(asked.hardware)
     kind = asked.kind or _kind_of(asked.source)
     turn: dict[str, Callable[[Asked], Converted]] = {
         "serve": _serve,

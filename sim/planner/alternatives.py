@@ -18,7 +18,7 @@ from sim.planner.search import Found, fewest, groups_of, rank
 from sim.planner.space import Cell, Options
 from sim.planner.whatifs import variations
 
-MOST_KINDS: Final = 12  # kinds of deployment beside which a row is shown
+MOST_KINDS: Final = 8  # kinds of deployment beside which a row is shown
 ASKED_KINDS: Final = 3  # of which what-ifs are asked
 _LADDER: Final = (0.3, 0.6)  # parts of the highest load, for the fronts
 
@@ -62,7 +62,9 @@ class Alternatives:
         for kind, best in zip(kinds, bests, strict=True):
             kind.best = best
         kinds.sort(key=lambda kind: (kind.best is None, self._order(kind)))
-        self._bench.together([self._look_around(kind) for kind in kinds if kind.best is not None])
+        self._bench.together(
+            [self._look_around(kind, place) for place, kind in enumerate(kinds) if kind.best is not None]
+        )
         return kinds
 
     def _order(self, kind: Kind) -> tuple[Any, ...]:
@@ -76,13 +78,14 @@ class Alternatives:
         return [groups[group] for group in order[:MOST_KINDS]]
 
     def _hope(self, cells: Sequence[Cell]) -> float:
-        """The least cost that bounds allow."""
-        for replicas in range(1, max(self._ground.most_replicas(cell) for cell in cells) + 1):
-            if any(self._ground.refuted(self._case, cell, replicas) is None for cell in cells):
-                return self._ground.cost(cells[0], replicas)
+        """The least cost that bounds allow under the widest knobs."""
+        widest = cells[-1]
+        for replicas in range(1, self._ground.most_replicas(widest) + 1):
+            if self._ground.refuted(self._case, widest, replicas) is None:
+                return self._ground.cost(widest, replicas)
         return math.inf
 
-    def _look_around(self, kind: Kind) -> Task[None]:
+    def _look_around(self, kind: Kind, place: int) -> Task[None]:
         """Limits, the band, and points for the fronts, of a kind that keeps the promise."""
         assert kind.best is not None
         cell, replicas = kind.best.trial.cell, kind.best.trial.replicas
@@ -91,7 +94,8 @@ class Alternatives:
         kind.slower = yield from self._in_band(kind, 1 + self._band)
         loads = [Trial(self._case, cell, replicas, float(f"{kind.limits.factor * part:.3g}")) for part in _LADDER]
         most = self._ground.most_replicas(cell)
-        more = dict.fromkeys(min(most, number) for number in (replicas + 1, 2 * replicas) if most > replicas)
+        numbers = (replicas + 1, 2 * replicas) if place < ASKED_KINDS and most > replicas else ()
+        more = dict.fromkeys(min(most, number) for number in numbers)
         kind.around = yield [*loads, *(Trial(self._case, cell, number) for number in more)]
 
     def _in_band(self, kind: Kind, times: float) -> Task[Outcome | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -11,14 +12,12 @@ import numpy as np
 
 from sim.planner.demand import Demand
 from sim.planner.physics import Physics, windowed_keys, windowed_pairs
+from sim.planner.windows import Windows
 from sim.scenario import SloSpec
 from sim.workload import Floats
 
 SLACK: Final = 1.01  # a bound must be beaten by this much to count
 _LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-# A mean of at most b leaves at least these shares at or below so many times b (Markov).
-_OF_A_MEAN: Final = ((0.5, 2.0), (0.75, 4.0), (0.9, 10.0), (0.95, 20.0))
-_STARTS, _ENDS = np.linspace(0, 0.8, 5), np.linspace(0.3, 1.0, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,8 @@ class PoolBounds:
         """(n,) the same where steps are shared with others: without fixed parts."""
         return self.physics.token_s * self.demand.new_tokens + self._pairs_s
 
-    def work_s(self, *, prefill: bool, decode: bool) -> list[Floats]:
-        """Vectors (n,) whose sum over requests no engine can undercut; any of them holds, the largest binds.
+    def work_s(self, *, prefill: bool, decode: bool) -> Floats:
+        """(vectors, n): the sum of any vector over requests is work that no engine can undercut; the largest binds.
 
         Steps are at least decode tokens over sequences, computed tokens over tokens, cached tokens over the cache. A
         step costs a line of the physics, or the least step.
@@ -108,18 +107,16 @@ class PoolBounds:
         new = self.demand.new_tokens if prefill else np.zeros(len(self.demand))
         decodes = self.decodes if decode else np.zeros(len(self.demand))
         held = windowed_keys(self.demand.own_tokens + 1, decodes, None)
-        steps = [
-            decodes / self.limits.sequences,
-            (new + decodes) / self.limits.step_tokens,
-            held / self.limits.cache_tokens,
-        ]
+        steps = np.stack(
+            [
+                decodes / self.limits.sequences,
+                (new + decodes) / self.limits.step_tokens,
+                held / self.limits.cache_tokens,
+            ]
+        )
         attention = (self._pairs_s if prefill else 0.0) + (self._keys_s if decode else 0.0)
-        vectors = [
-            line.fixed_s * count + line.token_s * (new + decodes) + attention
-            for line in self.physics.lines
-            for count in steps
-        ]
-        return [*vectors, *(self.physics.least_step_s * count for count in steps)]
+        lines = [line.fixed_s * steps + (line.token_s * (new + decodes) + attention) for line in self.physics.lines]
+        return np.concatenate([*lines, self.physics.least_step_s * steps])
 
 
 @dataclass(frozen=True)
@@ -164,44 +161,21 @@ class Bounds:
             return 0.0
         return float(values.mean() if statistic == "mean" else np.quantile(values, _LEVELS[statistic]))
 
-    def least_replicas(self, slo: SloSpec, min_attainment: float, pools: tuple[int, int]) -> int:
-        """The fewest multiples of ``pools`` (prefill and decode engines, the same ones if equal objects) with the
-        throughput that the promise asks for; 1 where nothing is known."""
-        demand = self.prefill.demand
-        if demand.chained:
-            return 1
+    def least_replicas(self, windows: Sequence[Windows], pools: tuple[int, int]) -> int:
+        """The fewest multiples of ``pools`` (prefill and decode engines, the same ones if equal objects) that can do
+        what must be done in ``windows``; 1 where nothing is known."""
         engines = 0.0
-        for allowed, deadline_s, prompts_only in self._deadlines(slo, min_attainment):
-            for busy, count in self._work(pools, prompts_only):
-                for work_s in busy:
-                    engines = max(engines, _load(work_s, demand.arrival_s, deadline_s, allowed) / count)
+        for window in windows:
+            for pool, prefill, decode, count in self._phases(pools, window.prompts_only):
+                engines = max(engines, window.busy(pool.work_s(prefill=prefill, decode=decode)) / count)
         return max(1, math.ceil(engines / SLACK - 1e-9))
 
-    def _work(self, pools: tuple[int, int], prompts_only: bool) -> list[tuple[list[Floats], int]]:
+    def _phases(self, pools: tuple[int, int], prompts_only: bool) -> list[tuple[PoolBounds, bool, bool, int]]:
+        """(engines, whether they prefill, whether they decode, how many) that have work for the deadlines."""
         if self.prefill is self.decode:
-            return [(self.prefill.work_s(prefill=True, decode=not prompts_only), pools[0])]
-        found = [(self.prefill.work_s(prefill=True, decode=False), pools[0])]
-        return found if prompts_only else [*found, (self.decode.work_s(prefill=False, decode=True), pools[1])]
-
-    def _deadlines(self, slo: SloSpec, min_attainment: float) -> list[tuple[int, Floats, bool]]:
-        """(requests that may miss it, (n,) deadline, whether it is that of the first token)."""
-        arrival, decodes = self.prefill.demand.arrival_s, self.decode.decodes
-        n = len(arrival)
-        given: dict[str, list[tuple[int, float]]] = {"ttft": [], "tpot": [], "itl": [], "e2e": []}
-        for metric, statistic, bound_s in slo.statistics().values():
-            shares = _OF_A_MEAN if statistic == "mean" else ((_LEVELS[statistic], 1.0),)
-            given[metric] += [(n - 1 - math.floor((n - 1) * share), bound_s * times) for share, times in shares]
-        missable = math.floor((1 - min_attainment) * n)
-        for metric, bound_s in slo.per_request().items():
-            given[metric].append((missable, bound_s))
-        found = [(allowed, arrival + bound_s, True) for allowed, bound_s in given["ttft"]]
-        found += [(allowed, arrival + bound_s, False) for allowed, bound_s in given["e2e"]]
-        found += [
-            (first + later, arrival + ttft_s + decodes * tpot_s, False)
-            for first, ttft_s in given["ttft"]
-            for later, tpot_s in given["tpot"]
-        ]
-        return [each for each in found if each[0] < n]
+            return [(self.prefill, True, not prompts_only, pools[0])]
+        found = [(self.prefill, True, False, pools[0])]
+        return found if prompts_only else [*found, (self.decode, False, True, pools[1])]
 
     def queue(self, slo: SloSpec, replicas: int) -> Refuted | None:
         """The TTFT bound that is broken although engines did nothing but compute prompts, first come first served.
@@ -225,22 +199,3 @@ class Bounds:
                 if value > bound_s * SLACK:
                     return Refuted(key, value)
         return None
-
-
-def _load(work_s: Floats, arrival_s: Floats, deadline_s: Floats, allowed: int) -> float:
-    """Engines that must work all the time in the busiest of some windows.
-
-    Whatever arrives in a window and is due in it is done in it, but for the requests that may miss their deadline: the
-    largest of all are taken for those.
-    """
-    spared = float(np.sort(work_s)[len(work_s) - allowed :].sum()) if allowed else 0.0
-    order = np.argsort(deadline_s, kind="stable")
-    due, arrived, work = deadline_s[order], arrival_s[order], work_s[order]
-    ends = np.quantile(due, _ENDS)
-    most = 0.0
-    for start in np.quantile(arrival_s, _STARTS):
-        done = np.concatenate([[0.0], np.cumsum(np.where(arrived >= start, work, 0.0))])
-        within = done[np.searchsorted(due, ends, side="right")] - spared
-        length = ends - start
-        most = max(most, float(np.max(within / np.where(length > 0, length, np.inf))))
-    return most

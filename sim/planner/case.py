@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sim.planner.demand import Demand
 from sim.planner.load import Load
 from sim.planner.space import Cell
+from sim.planner.windows import Windows, windows_of
 from sim.scenario import Scenario, SloSpec
 from workloads import build_workload
 
@@ -28,6 +29,7 @@ class Case:
     load: Load
     times: float = 1.0
     _demands: dict[tuple[float, bool], Demand] = field(default_factory=dict, repr=False)
+    _windows: dict[tuple[float, bool, float], list[Windows]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, base: Scenario) -> Case:
@@ -90,3 +92,11 @@ class Case:
             workload = build_workload(self.load.at(share), self.base.seed)
             found = self._demands[share, prefix_caching] = Demand.of(workload, prefix_caching=prefix_caching)
         return found
+
+    def windows(self, replicas: int, factor: float, min_attainment: float, *, prefix_caching: bool) -> list[Windows]:
+        """The windows of that part of the run."""
+        key = (factor * self.part(replicas)[1] * self.times, prefix_caching, min_attainment)
+        if key not in self._windows:
+            demand = self.demand(replicas, factor, prefix_caching=prefix_caching)
+            self._windows[key] = windows_of(demand, self.slo, min_attainment)
+        return self._windows[key]

@@ -35,15 +35,20 @@ class Ground:
     def __init__(self, base: Scenario, options: Options) -> None:
         self._base = base
         self._options = options
+        self._profiles: dict[str, HardwareProfile] = {}
         self._fits: dict[Cell, Fit] = {}
         self._physics: dict[Cell, dict[str, Physics]] = {}
         self._bounds: dict[tuple[Case, Cell, float, float], Bounds | None] = {}
+        self._least: dict[tuple[Case, Cell, float, float], int] = {}
+        self._shares = base.engine.enable_prefix_caching
 
     # -- money and power ----------------------------------------------------------------------------------------------
 
     def hardware(self, cell: Cell) -> HardwareProfile:
         """The profile of a cell."""
-        return load_hardware(cell.hardware)
+        if cell.hardware not in self._profiles:
+            self._profiles[cell.hardware] = load_hardware(cell.hardware)
+        return self._profiles[cell.hardware]
 
     def usd_per_gpu_hour(self, cell: Cell) -> float | None:
         """The price given for this plan, or the profile's."""
@@ -96,7 +101,11 @@ class Ground:
         floor = bounds.floor(case.slo, self._options.min_attainment)
         if floor is not None:
             return floor
-        least = bounds.least_replicas(case.slo, self._options.min_attainment, (prefill, decode))
+        key = (case, cell, factor, case.part(replicas)[1])
+        if key not in self._least:
+            windows = case.windows(replicas, factor, self._options.min_attainment, prefix_caching=self._shares)
+            self._least[key] = bounds.least_replicas(windows, (prefill, decode))
+        least = self._least[key]
         if least > simulated:
             return Refuted("capacity", replicas=math.ceil(least * replicas / simulated))
         return bounds.queue(case.slo, simulated * prefill)
@@ -115,7 +124,7 @@ class Ground:
         if fit.refusal is not None:
             return None
         engine = self._base.engine
-        demand = case.demand(replicas, factor, prefix_caching=engine.enable_prefix_caching)
+        demand = case.demand(replicas, factor, prefix_caching=self._shares)
         physics = self._physics.get(cell.group)
         if physics is None:
             pools = pools_of(cell.scenario(self._base, 1))

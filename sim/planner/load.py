@@ -13,7 +13,7 @@ from workloads import build_workload
 from workloads.lengths import mean_length
 from workloads.spec import WorkloadSpec
 
-RESIDENCES: Final = 10.0  # arrivals last this many times as long as a request may take
+RESIDENCES: Final = 8.0  # arrivals last this many times as long as a request may take
 MOST_REQUESTS: Final = 20_000
 _TPOT_S: Final = 0.05  # where no bound says how long a token may take
 

@@ -97,12 +97,11 @@ def _read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise InputError(str(path), "is a folder, not a file")
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise InputError(
-                str(path), f"has {size} bytes; a scenario has at most {MAX_BYTES}", "put requests into a trace file"
-            )
-        return path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # a device has no size, and no end
+        if len(data) > MAX_BYTES:
+            raise InputError(str(path), f"has more than {MAX_BYTES} bytes", "put requests into a trace file")
+        return data.decode("utf-8-sig")
     except FileNotFoundError:
         folder = path.parent
         beside = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from sim.errors import InputError, nearest
 from sim.scenario.presets import NATIVE_NAMES, OWNERS, PRESETS, family
 from sim.schema import StrictModel
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+def _printable(text: str) -> str:
+    if any(unicodedata.category(sign) == "Cc" for sign in text):
+        raise InputError("", f"{text!r} holds a control character", "use plain text on one line")
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 
 
 class Section(StrictModel):

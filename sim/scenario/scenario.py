@@ -46,6 +46,9 @@ class Scenario(Section):
         """Read YAML or JSON; relative paths in it start at its folder. Raises `InputError` naming the file."""
         file = Path(path).expanduser()
         document = load_document(file)
+        if "variants" in document:
+            remedy = f"servecast memory {file} shows it"
+            raise InputError(str(file), "compares memory budgets and is no scenario", remedy)
         try:
             return cls.from_dict({"name": file.stem, **document}, file.parent)
         except InputError as error:

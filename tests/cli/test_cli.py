@@ -151,6 +151,17 @@ def test_a_refused_target_is_refused_before_the_run(servecast: Run, scenario: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "small.yaml"]
 
 
+@pytest.mark.parametrize(("steps", "words"), [("small.yaml", "the scenario itself"), ("run/s.jsonl", "--out")])
+def test_a_step_log_where_it_would_do_harm_is_refused(
+    servecast: Run, scenario: Path, tmp_path: Path, steps: str, words: str
+) -> None:
+    done = servecast("simulate", scenario, "--steps", tmp_path / steps, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert scenario.read_text() == SCENARIO
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
 def test_an_interruption_is_exit_code_130_and_leaves_nothing(scenario: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "cli.py"), "simulate", str(scenario), "--out", str(tmp_path / "run")]
     command += ["--steps", str(tmp_path / "steps.jsonl"), "--set", "workload.num_requests=500000"]

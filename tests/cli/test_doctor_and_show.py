@@ -110,3 +110,11 @@ def test_a_notebook_shows_the_latencies_and_no_markup_of_a_name() -> None:
 def test_every_package_says_that_it_is_typed() -> None:
     for package in ("sim", "workloads", "hardware_profiles", "calibration", "reports"):
         assert (ROOT / package / "py.typed").exists()
+
+
+def test_an_entry_shows_its_values_whatever_the_width(servecast: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    code, out, _ = servecast("show", "hardware", "h100-sxm")
+    assert code == 0
+    assert "memory.bandwidth_bytes_per_s              3.35e+12  datasheet [1]\n" in out
+    assert "values; --json shows all)" in out

@@ -73,11 +73,14 @@ def test_a_median_error_above_the_limit_ends_with_1(case: Path) -> None:
         (["--max-error", "speed=1"], "no case predicts this"),
         (["--where", "gpu=l40s"], "none of 1 has gpu=l40s"),
         (["--plot", "nowhere/a.png"], "cannot be written"),
+        (["--plot", "a.xyz"], "neither .png"),
+        (["--jobs", "0"], "0 processes can do nothing"),
     ],
 )
 def test_bad_options_end_with_2_and_one_message(case: Path, arguments: list[str], words: str) -> None:
     ended = run(case, *arguments)
     assert ended.returncode == 2
+    assert ended.stdout == ""
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr
 

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 from typer.testing import CliRunner
 
 from cli import app
 from reports.memory_cases import read_asked
 from reports.memory_lengths import quantiles
+from reports.memory_plot import _draw
+from reports.memory_report import concurrency_row
 from reports.memory_view import parse_lengths
 from sim.errors import InputError
 from workloads.length_spec import EmpiricalLength, LognormalLength, NormalLength, UniformLength
@@ -164,3 +167,12 @@ def test_quantiles_keep_the_mean(spec: Any, mean: float) -> None:
 def test_a_comparison_is_given_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a comparison already"):
         read_asked([COMPARISON, EXAMPLE], (), (), (), None)
+
+
+def test_the_plot_quotes_the_numbers_of_the_table() -> None:
+    asked = read_asked([COMPARISON], (), (), (8192,), None)
+    figure = _draw(asked, list(asked.cases))
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    for case in asked.cases:
+        assert case.budget is not None
+        assert f"{case.label}\n{concurrency_row(case.budget, 8192)['in_memory']:,} at 8K" in texts

@@ -13,6 +13,7 @@ from sim.deploy import assemble_pools
 from sim.planner.bounds import Bounds, Limits, PoolBounds
 from sim.planner.demand import Demand
 from sim.planner.physics import physics_of, windowed_keys
+from sim.planner.windows import windows_of
 from workloads import build_workload
 
 HARDWARE = ["h100-sxm", "l40s", "a100-sxm-80gb"]
@@ -122,7 +123,8 @@ def test_more_replicas_are_asked_for_in_proportion_to_the_load() -> None:
         document["arrivals"]["rate_per_s"] = rate
         document["num_requests"] = 20_000
         asked = scenario(workload=document)
-        return bounds_of(asked).least_replicas(asked.slo, 0.99, (1, 1))
+        bounds = bounds_of(asked)
+        return bounds.least_replicas(windows_of(bounds.prefill.demand, asked.slo, 0.99), (1, 1))
 
     assert least(1.0) == 1
     assert 5 <= least(400.0) <= 40

@@ -159,6 +159,12 @@ def test_unknown_flags_are_listed_and_not_swallowed(servecast: Run, tmp_path: Pa
     assert servecast("convert", text, "--hardware", "h100-sxm", "--strict")[0] == 1
 
 
+def test_a_gpu_that_is_not_known_is_refused(servecast: Run) -> None:
+    code, out, err = servecast("convert", "vllm serve meta-llama/Llama-3.1-8B", "--hardware", "h100-sxn")
+    assert (code, out) == (2, "")
+    assert "did you mean" in err
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

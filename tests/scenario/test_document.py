@@ -83,3 +83,8 @@ def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
 def test_a_byte_order_mark_and_windows_line_ends_are_harmless(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert load_document(tmp_path / "a.yaml") == {"a": 1, "b": 2}
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(InputError, match="more than"):
+        load_document(Path("/dev/zero"))

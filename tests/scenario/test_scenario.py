@@ -162,6 +162,10 @@ def test_overrides_of_a_copy_start_from_the_copy() -> None:
         ({"engine": {"scheduling_policy": "lifo"}}, "engine.scheduling_policy"),
         ({"engine": {"kv_cache_dtype": {"keys": "fp8"}}}, "engine.kv_cache_dtype.keys"),
         ({"layout": {"tensor_parallel_size": 0}}, "layout.tensor_parallel_size"),
+        ({"layout": {"tensor_parallel_size": "2"}}, "layout.tensor_parallel_size"),
+        ({"layout": {"replicas": True}}, "layout.replicas"),
+        ({"engine": None}, "engine"),
+        ({"name": "a\nb"}, "name"),
         ({"slo": {"ttft_p99_s": -1}}, "slo.ttft_p99_s"),
         ({"seed": -1}, "seed"),
         ({"modell": "x"}, "modell"),
@@ -194,6 +198,12 @@ def test_a_preset_fills_what_was_not_given() -> None:
     assert scenario.engine.block_size == 32
     assert scenario.engine.max_num_seqs == PRESETS["vllm"]["max_num_seqs"]
     assert scenario.engine.model_fields_set == {"preset", "block_size"}
+
+
+def test_a_comparison_of_budgets_is_no_scenario(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(dump_yaml({"scenario": document(), "variants": [{"name": "a"}]}))
+    with pytest.raises(InputError, match="servecast memory"):
+        Scenario.from_file(tmp_path / "all.yaml")
 
 
 @pytest.mark.parametrize(

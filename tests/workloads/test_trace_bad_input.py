@@ -285,3 +285,16 @@ def test_whatever_is_in_the_file_the_answer_is_requests_or_one_error(
 def test_zlib_is_what_gzip_holds() -> None:
     """The damage above reaches the compressed text, not only the header."""
     assert zlib.decompress(gzip.compress(rows()), wbits=31) == rows()
+
+
+def test_a_column_given_twice_is_refused(tmp_path: Path) -> None:
+    error = error_of(tmp_path / "t.csv", f"{HEADER},prompt_tokens\n0,1,2,3\n")
+    assert "'prompt_tokens' is given twice" in error.problem
+
+
+def test_times_too_late_to_tell_tokens_apart_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"{HEADER}\n1700000000,1,2\n")
+    build_workload(WorkloadSpec.parse({"trace": "t.csv"}), 0, tmp_path)  # seconds since 1970
+    (tmp_path / "t.csv").write_text(f"{HEADER}\n1700000000000,1,2\n")
+    with pytest.raises(InputError, match="seconds from the first request"):
+        build_workload(WorkloadSpec.parse({"trace": "t.csv"}), 0, tmp_path)

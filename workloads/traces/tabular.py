@@ -70,6 +70,9 @@ def read_parquet(file: TraceFile, layout: Layout, table: TraceTable) -> Iterator
 def keys_of(layout: Layout, names: Sequence[str], where: str, table: TraceTable) -> Keys:
     """Role to column name; columns without a role are noted. Raises `InputError` when there is no column of lengths."""
     keys: Keys = {}
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(where, f"column '{twice}' is given twice", "rename one of them")
     for role, wanted in (("prompt", layout.prompt), ("output", layout.output)):
         found = next((name for name in wanted if name in names), None)
         if found is None:
