@@ -33,7 +33,7 @@ def print_catalogue(kind: str, name: str | None, as_json: bool, console: Console
     """Print the list of a kind, or one entry of it. Raises `InputError` for an unknown kind or name."""
     kinds = _kinds()
     if kind not in kinds:
-        raise InputError("KIND", f"unknown kind '{kind}'", nearest(kind, kinds))
+        raise InputError("KIND", f"unknown kind '{kind}'", nearest(kind, [*kinds, "layouts"]))
     catalogue = kinds[kind]
     console = console or Console(highlight=False)
     if name is not None:

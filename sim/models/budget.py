@@ -155,7 +155,7 @@ class Question:
 def budget_of(question: Question, layout: Layout) -> MemoryBudget:
     """The budget of the rank with the fewest blocks, whether or not it fits (``kv_bytes`` may be negative)."""
     ranks = [_rank(question, layout, stage) for stage in stages(question.arch, layout)]
-    binding = min(ranks, key=lambda rank: rank.pool_blocks / rank.pool.blocks(rank.max_model_len, 1))
+    binding = min(ranks, key=lambda rank: (rank.pool_blocks / rank.pool.blocks(rank.max_model_len, 1), rank.kv_bytes))
     over_all_gpus = layout.tensor_parallel_size * sum(rank.kv_bytes_per_token_per_rank for rank in ranks)
     return replace(binding, kv_bytes_per_token=over_all_gpus)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from sim.errors import InputError
 from sim.layout import Layout
@@ -28,7 +29,24 @@ def missing_bytes(budget: MemoryBudget, question: Question) -> int:
     return needed * budget.pool.block_bytes - budget.kv_bytes
 
 
-def does_not_fit(question: Question, budget: MemoryBudget) -> InputError:
+class DoesNotFit(InputError):
+    """A legal layout whose GPUs are too small.
+
+    Attributes:
+        budget: of the binding GPU; its blocks may be none.
+        missing_bytes: that this GPU is short of.
+    """
+
+    def __init__(self, field: str, problem: str, remedy: str, budget: MemoryBudget, missing_bytes: int) -> None:
+        super().__init__(field, problem, remedy)
+        self.budget = budget
+        self.missing_bytes = missing_bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.problem, self.remedy, self.budget, self.missing_bytes)
+
+
+def does_not_fit(question: Question, budget: MemoryBudget) -> DoesNotFit:
     """The refusal: how many bytes are missing, where they went, and what would help."""
     missing = missing_bytes(budget, question)
     if question.override is not None:
@@ -40,16 +58,18 @@ def does_not_fit(question: Question, budget: MemoryBudget) -> InputError:
         f"{_gib(charged)}, and one request of {budget.max_model_len} tokens needs "
         f"{_gib(missing + budget.kv_bytes)} of KV cache"
     )
-    return InputError("layout", problem, _remedies(question, budget))
+    return DoesNotFit("layout", problem, _remedies(question, budget), budget, missing)
 
 
-def _too_many_blocks(budget: MemoryBudget, missing: int) -> InputError:
+def _too_many_blocks(budget: MemoryBudget, missing: int) -> DoesNotFit:
     most = (budget.kv_bytes - missing) // budget.pool.block_bytes
-    return InputError(
+    return DoesNotFit(
         "engine.num_gpu_blocks_override",
         f"{budget.pool_blocks} blocks need {_gib(budget.kv_bytes)}; {_gib(missing)} ({missing} bytes) are missing on "
         f"{budget.binding_rank} of {_gib(budget.total_bytes)}",
         f"give at most {most} blocks" if most > 1 else "the weights alone do not fit: use more GPUs",
+        budget,
+        missing,
     )
 
 
