@@ -69,6 +69,15 @@ StepLog = Annotated[
     Path | None, typer.Option("--steps", metavar="FILE", help="Write a line of JSON for every engine step.")
 ]
 Exact = Annotated[bool, typer.Option("--exact", help="One event a step instead of jumps; same result, slower.")]
+ShowBand = Annotated[
+    bool | None,
+    typer.Option(
+        "--band/--no-band",
+        help="Also run with steps slower and faster by the profile's error, and show the range of each figure. "
+        "On with --out, else off.",
+        show_default=False,
+    ),
+]
 
 
 def _version(asked: bool) -> None:
@@ -97,6 +106,7 @@ def simulate(
     as_json: AsJson = False,
     steps: StepLog = None,
     exact: Exact = False,
+    band: ShowBand = None,
 ) -> None:
     """Run one scenario and report what its users would see.
 
@@ -118,7 +128,8 @@ def simulate(
     if steps is not None:
         _check_step_log(steps, scenario, out)
     with progress_bar(loaded.name) as progress:
-        result = run(loaded, exact=exact, step_log=steps, progress=progress)
+        wide = out is not None if band is None else band
+        result = run(loaded, exact=exact, band=wide, step_log=steps, progress=progress)
     if out is not None:
         write_outputs(result, out)
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from reports.text import count, gib, number, percent, seconds, usd
+from reports.text import count, gib, number, percent, seconds, span, usd
 from sim.scenario import Scenario
-from sim.summary import Latency, Summary
+from sim.summary import Band, Extent, Latency, Summary
 
 _METRICS = (
     ("ttft", "TTFT", "time to first token"),
@@ -22,6 +22,7 @@ _METRICS = (
     ("queue", "queue", "until first scheduled"),
 )
 _COLUMNS = ("mean", "p50", "p90", "p99", "max")
+_BAND_STATISTICS = ("mean", "p99")
 
 
 def print_summary(
@@ -32,6 +33,8 @@ def print_summary(
     console.print(_headline(summary, scenario))
     if summary.requests.completed:
         console.print(Padding(_latency_table(summary, console.width >= 100), (1, 0, 1, 0)))
+        if summary.band is not None:
+            console.print(Padding(_band_table(summary, summary.band), (0, 0, 1, 0)))
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
@@ -82,14 +85,54 @@ def _latency_table(summary: Summary, wide: bool) -> Table:
     return table
 
 
+def _band_table(summary: Summary, band: Band) -> Table:
+    """The range of each figure within the error of step times."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("if steps are off by")
+    for interval in (band.p50, band.p90):
+        for statistic in _BAND_STATISTICS:
+            head = f"{percent(interval.step_time_error)}: {statistic}" if statistic == "mean" else statistic
+            table.add_column(head, justify="right")
+    for key, short, _ in _METRICS[:4]:
+        if getattr(summary, f"{key}_s").mean is not None:
+            cells = [
+                span(
+                    getattr(getattr(interval.low, f"{key}_s"), each), getattr(getattr(interval.high, f"{key}_s"), each)
+                )
+                for interval in (band.p50, band.p90)
+                for each in _BAND_STATISTICS
+            ]
+            table.add_row(short, *cells)
+    rates: list[tuple[str, Callable[[Extent], float | None]]] = [
+        ("output tokens/s", lambda end: end.throughput.output_tokens_per_s)
+    ]
+    if summary.slo.attainment is not None:
+        rates.append(("goodput requests/s", lambda end: end.goodput_requests_per_s))
+    for name, rate in rates:
+        cells = [span(rate(each.low), rate(each.high), number) for each in (band.p50, band.p90)]
+        table.add_row(name, cells[0], "", cells[1])
+    return table
+
+
 def _promises(summary: Summary, scenario: Scenario) -> Iterator[Text]:
-    """Every bound on a statistic, whether it held, and by what."""
+    """Every bound on a statistic, whether it held, by what, and whether it does within the error of step times."""
     for key, (metric, statistic, bound_s) in scenario.slo.statistics().items():
         value = getattr(getattr(summary, f"{metric}_s"), statistic)
         word, style = _VERDICT[summary.slo.met.get(key)]
         name = metric.upper()
         measured = "" if value is None else f" ({seconds(value)})"
-        yield Text.assemble(f"{name} {statistic} <= {seconds(bound_s)}: ", (word, style), measured)
+        doubt = "" if certain(summary, metric, statistic, bound_s) else ", not surely: the step error spans it"
+        yield Text.assemble(f"{name} {statistic} <= {seconds(bound_s)}: ", (word, style), measured, doubt)
+
+
+def certain(summary: Summary, metric: str, statistic: str, bound_s: float) -> bool:
+    """Whether a verdict is the same over the whole band (p90); so it is where there is none."""
+    if summary.band is None:
+        return True
+    low, high = (
+        getattr(getattr(end, f"{metric}_s"), statistic) for end in (summary.band.p90.low, summary.band.p90.high)
+    )
+    return low is None or high is None or (low <= bound_s) == (high <= bound_s)
 
 
 _VERDICT = {True: ("met", "green"), False: ("MISSED", "bold red"), None: ("not measured", "yellow")}
@@ -155,14 +198,13 @@ def calibration_line(summary: Summary, scenario: Scenario) -> str:
         return "given by the scenario"
     calibration = summary.calibration
     name = _short(calibration.hardware)
+    p50, p90 = percent(calibration.step_time_error_p50), percent(calibration.step_time_error_p90)
     if not calibration.calibrated:
-        return f"NOT calibrated for {name}: read the numbers as estimates"
+        assumed = "" if calibration.step_time_error_p50 is None else f", off by {p50} (p50) or {p90} (p90), as is usual"
+        return f"NOT calibrated for {name}: read the numbers as estimates{assumed}"
     if calibration.step_time_error_p50 is None:
         return f"{name}, fitted to measured kernels"
-    return (
-        f"{name}, fitted to measured kernels: error {percent(calibration.step_time_error_p50)} (p50), "
-        f"{percent(calibration.step_time_error_p90)} (p90)"
-    )
+    return f"{name}, fitted to measured kernels: error {p50} (p50), {p90} (p90)"
 
 
 def warnings_of(summary: Summary, scenario: Scenario) -> Iterator[str]:

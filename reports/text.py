@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 NONE = "-"
 
 
@@ -23,6 +25,21 @@ def seconds(value: float | None) -> str:
     if whole < 7200:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def span(low: float | None, high: float | None, shown: Callable[[float | None], str] = seconds) -> str:
+    """A range of values; its unit once where both ends share it.
+
+    >>> span(0.0123, 0.0131), span(0.9, 1.2), span(2.0, 2.0), span(3.0, 4.5, number), span(None, None)
+    ('12.3-13.1 ms', '900 ms - 1.2 s', '2 s', '3-4.5', '-')
+    """
+    begin, end = shown(low), shown(high)
+    if begin == end:
+        return begin
+    (first, *unit), (_, *other) = begin.split(" "), end.split(" ")
+    if unit == other and len(unit) < 2:
+        return f"{first}-{end}"
+    return f"{begin} - {end}"
 
 
 def number(value: float | None) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
 from hardware_profiles import HardwareProfile, load_hardware
 from hardware_profiles.loader import load_engine_overheads
 from hardware_profiles.overheads import EngineOverheads
+from hardware_profiles.profile import StepTimeError
 from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
 from sim.cost.experts import routing_of
 from sim.cost.joint import JointModel, JointSteps
+from sim.cost.paced import paced
 from sim.cost.pipeline import PipelineTimer, Share, pipeline_model
 from sim.cost.pricing import USUAL_SKEW
 from sim.cost.speculative import SpeculativeCostModel
@@ -19,6 +22,7 @@ from sim.drafting import ASYNCHRONOUS, drafter_of, speculation_of
 from sim.engine.config import EngineConfig
 from sim.errors import InputError
 from sim.layout import Layout
+from sim.memory_tiers import swap_plan, tier_plans
 from sim.models.architecture import Architecture
 from sim.models.draft import Draft
 from sim.models.kv_cache import layer_caches
@@ -32,6 +36,14 @@ from sim.scenario.drafts import draft_of
 from sim.scenario.presets import family
 
 MICROSECOND_S = 1e-6
+
+#: How much longer steps take than predicted, from the profile's error of step times.
+Pace = Callable[[StepTimeError], float]
+
+
+def as_predicted(error: StepTimeError) -> float:
+    """The pace of a plain run."""
+    return 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +131,11 @@ def budget_of(scenario: Scenario, served: Served) -> MemoryBudget:
     )
 
 
-def assemble(scenario: Scenario) -> Parts:
-    """All parts of a run but its workload. Raises `InputError` for what cannot be served."""
+def assemble(scenario: Scenario, pace: Pace = as_predicted) -> Parts:
+    """All parts of a run but its workload; steps take ``pace`` times what the profile says.
+
+    Raises `InputError` for what cannot be served.
+    """
     served, stages = served_by(scenario), scenario.layout.pipeline_parallel_size
     if stages > 1 and steps_together(served.arch, scenario.layout):
         raise InputError(
@@ -138,10 +153,11 @@ def assemble(scenario: Scenario) -> Parts:
             timer = PipelineTimer([Share(timer, stages)] * stages, (0, 0), [lambda tokens: 0] * (stages - 1))
         tick_s, path = MICROSECOND_S, ClientPath()
     else:
-        timer, tick_s, path = cost_model(scenario, served), 1.0, client_path(served.overheads)
+        timer = paced(cost_model(scenario, served), pace(served.hardware.step_error))
+        tick_s, path = 1.0, client_path(served.overheads)
     num_gpu_blocks = budget.num_gpu_blocks if budget else blocks
     assert num_gpu_blocks is not None
-    config = _engine_config(scenario, served, num_gpu_blocks)
+    config = _engine_config(scenario, served, num_gpu_blocks, tick_s)
     return Parts(served, budget, config, timer, tick_s, path, kv_bytes_per_token(served, scenario.layout))
 
 
@@ -194,8 +210,10 @@ def client_path(overheads: EngineOverheads) -> ClientPath:
     )
 
 
-def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> EngineConfig:
+def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick_s: float) -> EngineConfig:
     engine = scenario.engine
+    token_bytes = kv_bytes_per_token(served, scenario.layout) / scenario.layout.tensor_parallel_size
+    block_bytes = engine.block_size * token_bytes
     whole = not engine.enable_chunked_prefill and family(engine.preset) == "vllm"
     if whole and engine.max_num_batched_tokens < served.max_model_len:
         raise InputError(
@@ -224,4 +242,6 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int) -> E
         max_new_tokens=engine.max_new_tokens,
         knobs=engine.policy_knobs,
         speculation=speculation_of(engine.speculative, scenario.seed),
+        swap=swap_plan(engine, served.hardware, block_bytes, tick_s),
+        tiers=tier_plans(engine, block_bytes * scenario.layout.tensor_parallel_size, block_bytes, tick_s),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.assemble import Parts, assemble, steps_together
+from sim.assemble import Pace, Parts, as_predicted, assemble, steps_together
 from sim.cluster.arrivals import to_ticks
 from sim.cluster.fleet import Fleet
 from sim.cluster.handover import Handoff
@@ -20,8 +20,10 @@ from sim.workload import Workload
 Pools = dict[str, tuple[Scenario, Parts]]
 
 
-def assemble_pools(scenario: Scenario) -> Pools:
+def assemble_pools(scenario: Scenario, pace: Pace = as_predicted) -> Pools:
     """{pool: (the scenario of that pool alone, its parts)}, in the order in which their replicas are numbered.
+
+    Steps of each pool take ``pace`` times what its profile says.
 
     Raises:
         InputError: what one of the pools cannot serve, its key named; an event that cannot be.
@@ -29,11 +31,11 @@ def assemble_pools(scenario: Scenario) -> Pools:
     pools = pools_of(scenario)
     timed_events(scenario.cluster, [pool.layout.replicas for pool in pools.values()])
     if len(pools) == 1:
-        return {name: (pool, assemble(pool)) for name, pool in pools.items()}
+        return {name: (pool, assemble(pool, pace)) for name, pool in pools.items()}
     found = {}
     for name, pool in pools.items():
         try:
-            found[name] = (pool, assemble(pool))
+            found[name] = (pool, assemble(pool, pace))
         except InputError as error:
             field = f"cluster.disaggregation.{name}.{error.field}"
             raise InputError(field, error.problem, error.remedy) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.assemble import Parts
+from sim.band import PACES, band_of
 from sim.cluster.fleet import Fleet
 from sim.cost.shape import StepShape, StepTimer
 from sim.cost.work import ModelWork
@@ -23,7 +24,7 @@ from sim.metrics import summarize
 from sim.result import PoolShare, Result, RunContext, StepWork
 from sim.scenario import Scenario
 from sim.scenario.support import require_supported
-from sim.summary import Calibration, Memory, Simulation
+from sim.summary import Calibration, Memory, Simulation, Summary
 from sim.workload import Workload
 from workloads import build_workload
 
@@ -32,6 +33,7 @@ def simulate(
     scenario: Scenario,
     *,
     exact: bool = False,
+    band: bool = False,
     step_log: Path | None = None,
     progress: Callable[[float], None] | None = None,
     watch: Callable[[Fleet], None] | None = None,
@@ -41,8 +43,10 @@ def simulate(
     Args:
         scenario: what to run; defaults are filled in.
         exact: one event a step instead of time by change. Same decisions, same times to 1e-9, slower.
+        band: run four times more, with steps slower and faster by the profile's error, and put the range of each figure
+            into ``summary.band``. No band where the scenario gives the step times.
         step_log: write one JSON object a step to this file (written whole, then renamed into place).
-        progress: called now and then with the share of requests that are over, 0 to 1.
+        progress: called now and then with the share of the work that is over, 0 to 1.
         watch: called with the fleet before it runs; a process that it adds to the fleet's environment may look at the
             records and raise, which ends the run with that exception.
 
@@ -55,12 +59,38 @@ def simulate(
     require_supported(scenario)
     pools = assemble_pools(scenario)
     workload = build_workload(scenario.workload, scenario.seed)
+    band = band and scenario.engine.step_time is None
+    tell = _share_of(progress, 0, 1 + len(PACES) if band else 1)
     with _step_log(step_log) as on_line:
-        fleet = fleet_of(scenario, pools, workload, jump=not exact, on_line=on_line, progress=progress)
+        fleet = fleet_of(scenario, pools, workload, jump=not exact, on_line=on_line, progress=tell)
         if watch is not None:
             watch(fleet)
         fleet.run()
-    return _measure(scenario, pools, workload, fleet, begin)
+    result = _measure(scenario, pools, workload, fleet, begin)
+    if band:
+        result.summary = _with_band(scenario, workload, result.summary, exact, progress)
+    return result
+
+
+def _with_band(
+    scenario: Scenario, workload: Workload, predicted: Summary, exact: bool, progress: Callable[[float], None] | None
+) -> Summary:
+    """The summary, and what it would be on machines whose steps take longer or less long."""
+    found: dict[str, Summary] = {}
+    for number, (name, pace) in enumerate(PACES.items(), start=1):
+        begin = time.perf_counter()
+        pools = assemble_pools(scenario, pace)
+        fleet = fleet_of(
+            scenario, pools, workload, jump=not exact, progress=_share_of(progress, number, 1 + len(PACES))
+        )
+        fleet.run()
+        found[name] = _measure(scenario, pools, workload, fleet, begin).summary
+    return predicted.model_copy(update={"band": band_of(predicted, found)})
+
+
+def _share_of(progress: Callable[[float], None] | None, number: int, runs: int) -> Callable[[float], None] | None:
+    """The progress of run ``number`` of several, told as that of all."""
+    return None if progress is None else lambda share: progress((number + share) / runs)
 
 
 def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet, begin: float) -> Result:
@@ -106,18 +136,26 @@ def _whole(scenario: Scenario, contexts: dict[str, RunContext]) -> RunContext:
     prices = [context.usd_per_gpu_hour for context in parts]
     usd = [price * context.gpus for price, context in zip(prices, parts, strict=True) if price is not None]
     gpus = sum(context.gpus for context in parts)
-    calibrations = [context.calibration for context in parts]
     return replace(
         parts[-1],
         scenario=scenario,
         pools=tuple(shares),
         usd_per_gpu_hour=sum(usd) / gpus if len(usd) == len(parts) else None,
         work=None,
-        calibration=Calibration(
-            hardware=" + ".join(dict.fromkeys(one.hardware for one in calibrations)),
-            calibrated=all(one.calibrated for one in calibrations),
-            notes=tuple(dict.fromkeys(note for one in calibrations for note in one.notes)),
-        ),
+        calibration=_joint_calibration([context.calibration for context in parts]),
+    )
+
+
+def _joint_calibration(calibrations: Sequence[Calibration]) -> Calibration:
+    """That of a fleet: as good as that of its worst pool."""
+    known = [one for one in calibrations if one.step_time_error_source is not None]
+    return Calibration(
+        hardware=" + ".join(dict.fromkeys(one.hardware for one in calibrations)),
+        calibrated=all(one.calibrated for one in calibrations),
+        step_time_error_p50=max((one.step_time_error_p50 or 0.0 for one in known), default=None),
+        step_time_error_p90=max((one.step_time_error_p90 or 0.0 for one in known), default=None),
+        step_time_error_source="; ".join(dict.fromkeys(str(one.step_time_error_source) for one in known)) or None,
+        notes=tuple(dict.fromkeys(note for one in calibrations for note in one.notes)),
     )
 
 
@@ -178,6 +216,7 @@ def _calibration(scenario: Scenario, parts: Parts) -> Calibration:
         calibrated=hardware.calibrated,
         step_time_error_p50=error.p50,
         step_time_error_p90=error.p90,
+        step_time_error_source=f"{error.provenance}: {error.source}",
         notes=hardware.notes,
     )
 

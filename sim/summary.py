@@ -121,13 +121,41 @@ class Cost(StrictModel):
 
 
 class Calibration(StrictModel):
-    """How far the step times can be trusted."""
+    """How far the step times can be trusted: their relative error, and where that figure comes from."""
 
     hardware: str
     calibrated: bool
     step_time_error_p50: float | None = None
     step_time_error_p90: float | None = None
+    step_time_error_source: str | None = None
     notes: tuple[str, ...] = ()
+
+
+class Extent(StrictModel):
+    """One end of a band: each figure as it may be at the least, or at the most."""
+
+    ttft_s: Latency
+    tpot_s: Latency
+    itl_s: Latency
+    e2e_s: Latency
+    throughput: Throughput
+    goodput_requests_per_s: float | None = None
+    attainment: float | None = None
+
+
+class Interval(StrictModel):
+    """Figures of the run if every step took up to ``1 + step_time_error`` times as long, or as little of it."""
+
+    step_time_error: float
+    low: Extent
+    high: Extent
+
+
+class Band(StrictModel):
+    """What the error of step times leaves open: for its median and for its ninth decile."""
+
+    p50: Interval
+    p90: Interval
 
 
 class Drafting(StrictModel):
@@ -170,7 +198,7 @@ class Summary(StrictModel):
     """Everything `servecast simulate` reports about a run.
 
     ``pools`` holds prefill and decode where they are split; ``kv`` and ``memory`` are then those of the decode pool,
-    and ``utilization`` is over both.
+    and ``utilization`` is over both. ``band`` is there where it was asked for and step times are predicted.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -197,6 +225,7 @@ class Summary(StrictModel):
     pools: dict[str, PoolUse] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     drafting: Drafting | None = None
+    band: Band | None = None
 
     def to_json(self) -> str:
         """The summary as indented JSON with a newline at its end."""

@@ -23,7 +23,7 @@ PHYSICS = DESCRIPTION | {"sim.cost"}
 ENGINE = PHYSICS | {"sim.engine"}
 CLUSTER = ENGINE | {"sim.cluster"}
 RESULT = {"sim.summary", "sim.result", "sim.metrics"}
-RUN = CLUSTER | RESULT | {"sim.assemble", "sim.release", "sim.deploy", "sim.run"}
+RUN = CLUSTER | RESULT | {"sim.assemble", "sim.release", "sim.deploy", "sim.band", "sim.run"}
 ALLOWED: dict[str, set[str]] = {
     "workloads": set(),
     "hardware_profiles": set(),
@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "sim.release": PHYSICS,
     "sim.assemble": CLUSTER | {"sim.drafting", "sim.release"},
     "sim.deploy": CLUSTER | {"sim.assemble"},
-    "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy"},
+    "sim.band": {"sim.assemble", "sim.summary"},
+    "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy", "sim.band"},
     "sim.planner": RUN,
     "calibration": RUN,
     "reports": DESCRIPTION | RESULT | {"sim.planner"},

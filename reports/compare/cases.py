@@ -14,7 +14,7 @@ Figures = dict[str, float | bool | None]
 
 _MOST_CASES: Final = 20_000
 _SECTIONS: Final = {"model", "hardware", "layout", "engine", "cluster", "workload", "slo", "seed", "name"}
-_UNCOMPARED: Final = ("simulation.", "schema_version", "seed")
+_UNCOMPARED: Final = ("simulation.", "schema_version", "seed", "band")
 
 
 def read_cases(path: Path) -> dict[str, Figures]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from reports.html.bars import Bar, Part, stacked
 from reports.html.figures import METRICS
-from reports.html.markup import Markup, table, tag
-from reports.terminal import calibration_line, service_title, warnings_of
-from reports.text import count, gib, number, percent, seconds, usd
+from reports.html.markup import Markup, join, table, tag
+from reports.terminal import calibration_line, certain, service_title, warnings_of
+from reports.text import count, gib, number, percent, seconds, span, usd
 from sim.result import Result
 from sim.scenario import Scenario
-from sim.summary import Summary
+from sim.summary import Extent, Summary
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 
@@ -57,11 +57,10 @@ def _tile(name: str, big: str, small: str) -> Markup:
 
 def _tiles(summary: Summary) -> Iterator[tuple[str, str, str]]:
     flow, use, cost = summary.throughput, summary.utilization, summary.cost
-    band = _band(summary)
     if summary.requests.completed:
         for key, name in (("ttft", "TTFT p99"), ("tpot", "TPOT p99"), ("e2e", "End to end p99")):
             latency = getattr(summary, f"{key}_s")
-            yield name, seconds(latency.p99), f"p50 {seconds(latency.p50)}{band}"
+            yield name, seconds(latency.p99), f"p50 {seconds(latency.p50)}{_range(summary, f'{key}_s')}"
         rate = f"{number(flow.requests_per_s)} requests/s; {number(flow.output_tokens_per_s_per_gpu)} a GPU"
         yield "Output tokens/s", number(flow.output_tokens_per_s), rate
     if summary.slo.attainment is not None:
@@ -76,8 +75,11 @@ def _tiles(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "A million output tokens", usd(cost.usd_per_million_output_tokens), hourly
 
 
-def _band(summary: Summary) -> str:
-    """What the calibration leaves open, where it is known."""
+def _range(summary: Summary, latency: str) -> str:
+    """Between what the p99 of a latency lies, as far as the calibration knows."""
+    if summary.band is not None:
+        low, high = (getattr(end, latency).p99 for end in (summary.band.p90.low, summary.band.p90.high))
+        return f"; within {span(low, high)}"
     error = summary.calibration.step_time_error_p90
     return "" if error is None else f"; steps within {percent(error)}"
 
@@ -89,7 +91,45 @@ def latencies(result: Result) -> Markup:
         (name, *(seconds(getattr(getattr(summary, f"{key}_s"), statistic)) for statistic in _STATISTICS))
         for key, name in METRICS.items()
     ]
-    return tag("div", table(("", *_STATISTICS), rows, "Latency of completed requests"), _promises(summary, scenario))
+    return tag(
+        "div",
+        table(("", *_STATISTICS), rows, "Latency of completed requests"),
+        _promises(summary, scenario),
+        _band(summary),
+    )
+
+
+def _band(summary: Summary) -> Markup | None:
+    """The range of each figure within the error of step times; None where nobody asked."""
+    band = summary.band
+    if band is None:
+        return None
+    ends = [(each.low, each.high) for each in (band.p50, band.p90)]
+    rows = [
+        (
+            f"{name}, {statistic}",
+            seconds(getattr(getattr(summary, f"{key}_s"), statistic)),
+            *(span(*(getattr(getattr(end, f"{key}_s"), statistic) for end in pair)) for pair in ends),
+        )
+        for key, name in METRICS.items()
+        if key != "queue"
+        for statistic in ("mean", "p50", "p99")
+    ]
+    figures: list[tuple[str, Callable[[Extent], float | None], float | None]] = [
+        ("Output tokens/s", lambda end: end.throughput.output_tokens_per_s, summary.throughput.output_tokens_per_s),
+        ("Goodput, requests/s", lambda end: end.goodput_requests_per_s, summary.slo.goodput_requests_per_s),
+    ]
+    for name, figure, value in figures:
+        if value is not None:
+            rows.append((name, number(value), *(span(figure(low), figure(high), number) for low, high in ends)))
+    off = [f"steps off by {percent(each.step_time_error)}" for each in (band.p50, band.p90)]
+    source = summary.calibration.step_time_error_source
+    note = (
+        f"The scenario simulated again with every step slower and faster by the error of the hardware profile: its "
+        f"median, and what nine of ten stay within ({source}). What the calibration leaves open, nothing else."
+    )
+    caption = "Range within the error of step times"
+    return tag("div", table(("", "predicted", *off), rows, caption), tag("p", note, class_="note"))
 
 
 def _promises(summary: Summary, scenario: Scenario) -> Markup | None:
@@ -98,7 +138,10 @@ def _promises(summary: Summary, scenario: Scenario) -> Markup | None:
         met = summary.slo.met.get(key)
         word, kind = _VERDICTS[met]
         measured = seconds(getattr(getattr(summary, f"{metric}_s"), statistic))
-        rows.append((f"{METRICS[metric]}, {statistic}", seconds(bound_s), measured, tag("span", word, class_=kind)))
+        sure = tag("span", word, class_=kind)
+        if not certain(summary, metric, statistic, bound_s):
+            sure = join([sure, " (not surely: the step error spans it)"])
+        rows.append((f"{METRICS[metric]}, {statistic}", seconds(bound_s), measured, sure))
     return table(("", "promised", "measured", "verdict"), rows, "Promise") if rows else None
 
 

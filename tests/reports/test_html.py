@@ -138,3 +138,16 @@ def test_a_chart_draws_every_value_and_keeps_them_for_tooltips() -> None:
 def test_text_is_escaped_and_markup_is_not() -> None:
     assert tag("p", "a<b", Markup("<i>c</i>"), title='"') == '<p title="&quot;">a&lt;b<i>c</i></p>'
     assert "&lt;b&gt;" in table(("", "x"), [("<b>", "1")])
+
+
+def test_the_band_stands_beside_what_it_is_the_band_of() -> None:
+    plain = simulate(scenario())
+    promised = plain.summary.ttft_s.p99
+    page = report_page(simulate(scenario(slo={"ttft_p99_s": promised, "goodput_ttft_s": 0.05}), band=True))
+    assert "Range within the error of step times" in page
+    assert "steps off by 5.6 %" in page
+    assert "Goodput, requests/s</th>" in page
+    assert "measured: mean TPOT of" in page
+    assert page.count("not surely") == 1
+    assert "; within " in page
+    assert "Range within" not in report_page(plain)

@@ -10,7 +10,7 @@ from toy_run import toy_run
 from reports import text
 from reports.show import print_catalogue
 from reports.terminal import print_summary
-from sim import InputError
+from sim import InputError, Scenario, simulate
 
 
 def printed(width: int = 80, **changes: object) -> str:
@@ -72,3 +72,34 @@ def test_a_number_is_shown_with_its_provenance_and_source(capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "datasheet [1]" in shown
     assert "[1] NVIDIA L40S datasheet" in shown
+
+
+BANDED = {
+    "name": "small",
+    "model": "meta-llama/Llama-3.1-8B",
+    "hardware": "mi300x",
+    "engine": {"max_model_len": 8192},
+    "workload": {
+        "num_requests": 60,
+        "arrivals": {"process": "poisson", "rate_per_s": 4.0},
+        "prompt_tokens": {"distribution": "uniform", "min": 20, "max": 1500},
+        "output_tokens": {"distribution": "uniform", "min": 2, "max": 200},
+    },
+}
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_band_is_shown_and_a_verdict_that_it_spans_is_doubted(width: int) -> None:
+    promised = simulate(Scenario.from_dict(BANDED)).summary.ttft_s.p99
+    asked = Scenario.from_dict(
+        {**BANDED, "slo": {"ttft_p99_s": promised, "tpot_p99_s": 9.0, "goodput_ttft_s": promised}}
+    )
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    print_summary(simulate(asked, band=True).summary, asked, console=console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, shown.splitlines())) <= width
+    words = " ".join(shown.split())
+    assert "if steps are off by" in words or "if steps" in words
+    assert "50 %" in words
+    assert words.count("not surely") == 1
+    assert "NOT calibrated for mi300x: read the numbers as estimates, off by 20 % (p50) or 50 % (p90)" in words
