@@ -20,7 +20,7 @@ _EXTRAS: Final = {
     "calibrate": ("torch",),
     "cluster": ("joblib", "distributed", "ray"),
     "docs": ("mkdocs", "material"),
-    "test": ("pytest", "hypothesis", "mypy", "selenium", "perfetto"),
+    "test": ("pytest", "hypothesis", "mypy", "selenium"),
 }
 
 State = Literal["ok", "missing", "note"]

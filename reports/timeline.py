@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -20,6 +20,7 @@ MAX_STEP_ROWS: Final = 100_000
 MAX_REQUESTS: Final = 20_000
 #: Steps that tell where their time went; to price a step takes longer than to write it.
 MAX_BREAKDOWNS: Final = 10_000
+_NS: Final = 1e-9
 
 Event = dict[str, Any]
 
@@ -52,10 +53,27 @@ def _events(result: Result) -> Iterator[Event]:
         yield _named(
             _requests(replica), "process_name", f"requests of engine {replica}" if replicas > 1 else "requests"
         )
-        yield _named(_engine(replica), "thread_name", "steps")
-    yield from _steps(result)
+    lanes = _lanes(result)
+    for process, lane in sorted({(_engine(replica), lane) for replica, lane in lanes}):
+        yield _named(process, "thread_name", f"steps {lane + 1}" if lane else "steps", lane)
+    yield from _steps(result, lanes)
     yield from _request_slices(result)
-    yield from _flows(result)
+    yield from _flows(result, lanes)
+
+
+def _lanes(result: Result) -> list[tuple[int, int]]:
+    """(replica, lane) of each row: the first lane free at its start, as micro-batches of a pipeline overlap."""
+    arrays = arrays_of(result.step_columns)
+    starts = arrays["start_s"][:MAX_STEP_ROWS].tolist()
+    lengths, replicas = row_times_s(arrays).tolist(), arrays["replica"].tolist()
+    free_us: dict[int, list[float]] = {}
+    lanes = []
+    for replica, start, length in zip(replicas, starts, lengths, strict=False):
+        ends = free_us.setdefault(replica, [])
+        lane = next((number for number, end in enumerate(ends) if end <= _us(start)), len(ends))
+        ends[lane:] = [_us(start + length), *ends[lane + 1 :]]
+        lanes.append((replica, lane))
+    return lanes
 
 
 def _engine(replica: int) -> int:
@@ -66,11 +84,11 @@ def _requests(replica: int) -> int:
     return 2 * replica + 2
 
 
-def _named(process: int, kind: str, name: str) -> Event:
-    return {"ph": "M", "name": kind, "pid": process, "tid": 0, "args": {"name": name}}
+def _named(process: int, kind: str, name: str, thread: int = 0) -> Event:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _steps(result: Result) -> Iterator[Event]:
+def _steps(result: Result, lanes: Sequence[tuple[int, int]]) -> Iterator[Event]:
     arrays = arrays_of(result.step_columns)
     length = row_times_s(arrays)[:MAX_STEP_ROWS].tolist()
     columns = {name: values[:MAX_STEP_ROWS].tolist() for name, values in arrays.items()}
@@ -80,8 +98,10 @@ def _steps(result: Result) -> Iterator[Event]:
     for index, values in enumerate(zip(*columns.values(), strict=True)):
         row = dict(zip(names, values, strict=True))
         process, start = _engine(row["replica"]), _us(row["start_s"])
-        yield {"ph": "X", "name": _step_name(row), "cat": "step", "pid": process, "tid": 0, "ts": start,
-               "dur": _us(length[index]), "args": _step_arguments(row) | _breakdown(result, shape, index)}  # fmt: skip
+        end = _us(row["start_s"] + length[index])
+        arguments = _step_arguments(row) | _breakdown(result, shape, index)
+        yield {"ph": "X", "name": _step_name(row), "cat": "step", "pid": process, "tid": lanes[index][1],
+               "ts": start, "dur": round(end - start, 3), "args": arguments}  # fmt: skip
         yield from _counters(process, start, row["running"], row["waiting"], row["used_blocks"])
         if idle[index]:
             yield from _counters(process, _us(row["start_s"] + length[index]), 0, 0, 0)
@@ -144,22 +164,32 @@ def _request_slices(result: Result) -> Iterator[Event]:
                 yield from _slice(row, name, begin, end, {})
 
 
-def _flows(result: Result) -> Iterator[Event]:
+def _flows(result: Result, lanes: Sequence[tuple[int, int]]) -> Iterator[Event]:
     """An arrow for each request: from the step that first has it over the one of its first token to its last."""
     steps, rows = arrays_of(result.step_columns), arrays_of(result.request_columns)
     done = np.flatnonzero(rows["status"][:MAX_REQUESTS] == STATUS.index("completed"))
+    lane = np.array([lane for _, lane in lanes], np.int64)
     for replica in np.unique(rows["replica"][done]):
-        own = np.flatnonzero(steps["replica"] == replica)[:MAX_STEP_ROWS]
+        own = np.flatnonzero(steps["replica"][:MAX_STEP_ROWS] == replica)
         start = steps["start_s"][own]
         end = start + row_times_s({name: values[own] for name, values in steps.items()})
-        mine = done[rows["replica"][done] == replica]
+        mine = done[(rows["replica"][done] == replica) & (rows["finish_s"][done] <= end.max(initial=0.0) + _NS)]
         for phase, moment in (("s", "scheduled_s"), ("t", "first_token_s"), ("f", "finish_s")):
             at = rows[moment][mine]
-            row = np.searchsorted(start, at, side="right" if phase == "s" else "left").clip(1, len(start)) - 1
+            row = _row_of(moment, at, start, end)
             inside = np.clip(at, start[row] + 0.1 * (end[row] - start[row]), start[row] + 0.9 * (end[row] - start[row]))
-            for request, time_s in zip(rows["id"][mine].tolist(), inside.tolist(), strict=True):
+            threads = lane[own[row]].tolist()
+            for request, time_s, thread in zip(rows["id"][mine].tolist(), inside.tolist(), threads, strict=True):
                 yield {"ph": phase, "bp": "e", "name": "request", "cat": "flow", "id": request,
-                       "pid": _engine(int(replica)), "tid": 0, "ts": _us(time_s)}  # fmt: skip
+                       "pid": _engine(int(replica)), "tid": thread, "ts": _us(time_s)}  # fmt: skip
+
+
+def _row_of(moment: str, at: NDArray[Any], start: NDArray[Any], end: NDArray[Any]) -> NDArray[Any]:
+    """(requests,) the row that begins when a request is scheduled, or in which its token comes, which is at the end."""
+    if moment == "scheduled_s":
+        return np.asarray(np.searchsorted(start, at, side="right").clip(1) - 1)
+    by_end = np.argsort(end, kind="stable")
+    return np.asarray(by_end[np.searchsorted(end[by_end], at - _NS).clip(max=len(end) - 1)])
 
 
 def _slice(row: Event, name: str, begin_s: float, end_s: float, arguments: Event) -> Iterator[Event]:
