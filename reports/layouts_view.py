@@ -48,7 +48,7 @@ def show_layouts(
 def _document(check: LayoutCheck) -> dict[str, Any]:
     layout, budget = check.layout, check.budget
     document: dict[str, Any] = {
-        "label": check.label,
+        "label": check.layout.label,
         "layout": layout.model_dump(exclude_defaults=True),
         "gpus": layout.gpus_per_replica,
         "verdict": check.verdict,
@@ -78,7 +78,7 @@ def _tokens(check: LayoutCheck) -> int:
 
 def _row(check: LayoutCheck) -> tuple[str, ...]:
     budget = check.budget
-    head = (check.label, str(check.layout.gpus_per_replica))
+    head = (check.layout.label, str(check.layout.gpus_per_replica))
     if budget is None:
         assert check.refusal is not None
         return (*head, "", "", "", "", "", "; ".join(filter(None, (check.refusal.problem, check.refusal.remedy))))
@@ -108,7 +108,7 @@ def _summary(checks: Sequence[LayoutCheck], fits: Sequence[LayoutCheck]) -> str:
     lines = [f"Memory is of the GPU that holds the fewest KV blocks; a layout fits if {longest} does."]
     if fits:
         smallest = fits[0].layout.gpus_per_replica
-        least = [check.label for check in fits if check.layout.gpus_per_replica == smallest]
+        least = [check.layout.label for check in fits if check.layout.gpus_per_replica == smallest]
         lines.append(f"Smallest that fit: {', '.join(least)} on {count(smallest, 'GPU')}.")
     else:
         lines.append("None fits: allow more GPUs (--max-gpus), shorter requests or smaller formats (--set).")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from reports.text import count, gib, number, percent, seconds, span, usd
 from sim.scenario import Scenario
+from sim.scenario.pools import pools_of
 from sim.summary import Band, Extent, Latency, Summary
 
 _METRICS = (
@@ -66,11 +67,16 @@ def _headline(summary: Summary, scenario: Scenario) -> Text:
 def service_title(scenario: Scenario) -> str:
     """What is served on what."""
     layout = scenario.layout
-    gpus = f"{layout.gpus} x {_short(scenario.hardware)}"
-    parts = [f"TP{layout.tensor_parallel_size}"]
+    if scenario.cluster.disaggregation is not None:
+        pools = [
+            f"{name} {pool.layout.replicas} x {pool.layout.label} on {pool.layout.gpus} x {_short(pool.hardware)}"
+            for name, pool in pools_of(scenario).items()
+        ]
+        return f"{_short(scenario.model)}: {', '.join(pools)}"
+    parts = [layout.label]
     if layout.replicas > 1:
         parts.append(count(layout.replicas, "replica"))
-    return f"{_short(scenario.model)} on {gpus} ({', '.join(parts)})"
+    return f"{_short(scenario.model)} on {layout.gpus} x {_short(scenario.hardware)} ({', '.join(parts)})"
 
 
 def _latency_table(summary: Summary, wide: bool) -> Table:

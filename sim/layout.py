@@ -60,6 +60,13 @@ class Layout(StrictModel):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
     @property
+    def label(self) -> str:
+        """TP2 PP2 DP4 EP: TP, and what else is more than one."""
+        sizes = {"PP": self.pipeline_parallel_size, "DP": self.data_parallel_size}
+        parts = [f"TP{self.tensor_parallel_size}", *(f"{name}{size}" for name, size in sizes.items() if size > 1)]
+        return " ".join([*parts, "EP"] if self.enable_expert_parallel else parts)
+
+    @property
     def engines(self) -> int:
         """Schedulers, each with a KV pool of its own: data-parallel ranks of all replicas."""
         return self.data_parallel_size * self.replicas

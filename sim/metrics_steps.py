@@ -49,27 +49,51 @@ def busy_time_s(runs: Arrays, *, overlap: bool) -> float:
     return total
 
 
-def kv_use(runs: Arrays, usable_blocks: int, block_size: int) -> tuple[float | None, float | None, float | None]:
-    """Peak and mean share of the blocks in use, and the share of the room in them that holds no token.
-
-    Mean and waste weigh each step by its time; within a row blocks grow linearly and each decode adds a token a step.
-    """
+def kv_use(runs: Arrays, usable_blocks: int) -> tuple[float | None, float | None]:
+    """Peak and mean share of the blocks in use; the mean weighs each step by its time."""
     if not len(runs["steps"]):
-        return None, None, None
-    n = runs["steps"].astype(np.float64)
-    growth = (runs["used_blocks_end"] - runs["used_blocks"]) / np.maximum(n - 1, 1)
-    block_seconds = _weighted_sum(runs, runs["used_blocks"], growth)
-    token_seconds = _weighted_sum(runs, runs["held_tokens"], token_growth(runs))
+        return None, None
     peak = max(int(runs["used_blocks"].max()), int(runs["used_blocks_end"].max())) / usable_blocks
     time_s = float(row_times_s(runs).sum())
-    mean = block_seconds / time_s / usable_blocks if time_s > 0 else None
-    waste = 1 - token_seconds / (block_seconds * block_size) if block_seconds > 0 else None
-    return peak, mean, waste
+    return peak, _block_seconds(runs) / time_s / usable_blocks if time_s > 0 else None
+
+
+def kv_waste(runs: Arrays, block_size: int) -> dict[str, float]:
+    """What of the KV memory that nobody else can have holds no token, as shares of it, by the names in `Kv`.
+
+    That memory is what requests hold and the free gaps that are too small for the next one. Each step weighs by its
+    time; within a row blocks grow linearly and each decode adds a token a step. Empty where nothing was ever held.
+    """
+    block_seconds = _block_seconds(runs)
+    if block_seconds <= 0:
+        return {}
+    growth = token_growth(runs)
+    tokens = _weighted_sum(runs, runs["held_tokens"], growth)
+    reserved = _weighted_sum(runs, runs["reserved_tokens"], np.where(runs["reserved_tokens"], -growth, 0.0))
+    stranded, shared = (
+        _weighted_sum(runs, runs[name], np.zeros(len(growth))) for name in ("stranded_tokens", "shared_tokens")
+    )
+    whole = block_seconds * block_size + stranded
+    waste = 1 - tokens / whole
+    return {
+        "waste_fraction": waste,
+        "internal_fragmentation": max(waste - (reserved + stranded) / whole, 0.0),  # a rounding error where there is none
+        "external_fragmentation": stranded / whole,
+        "reserved_unused": reserved / whole,
+        "shared_fraction": shared / (tokens + shared) if tokens + shared > 0 else 0.0,
+    }
+
+
+def _block_seconds(runs: Arrays) -> float:
+    """Blocks in use times seconds."""
+    n = runs["steps"].astype(np.float64)
+    growth = (runs["used_blocks_end"] - runs["used_blocks"]) / np.maximum(n - 1, 1)
+    return _weighted_sum(runs, runs["used_blocks"], growth)
 
 
 def kv_of(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
     """The KV cache of the engines that ran ``runs`` and served ``rows``."""
-    peak, mean, waste = kv_use(runs, max(context.num_gpu_blocks - 1, 1), context.block_size)
+    peak, mean = kv_use(runs, max(context.num_gpu_blocks - 1, 1))
     admitted = rows["scheduled_s"] >= 0
     prompts = int(rows["prompt_tokens"][admitted].sum())
     return Kv(
@@ -80,7 +104,7 @@ def kv_of(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
         peak_utilization=peak,
         mean_utilization=mean,
         prefix_hit_rate=int(rows["cached_tokens"][admitted].sum()) / prompts if prompts else None,
-        waste_fraction=waste,
+        **kv_waste(runs, context.block_size),
     )
 
 
@@ -96,8 +120,9 @@ def step_utilization(runs: Arrays, context: RunContext, duration_s: float) -> Ut
         shape = middle_step(runs)
         mfu = float(np.dot(work.flops(shape), runs["steps"])) / busy_s / work.peak_flops_per_s
         mbu = float(np.dot(work.bytes_moved(shape), runs["steps"])) / busy_s / work.peak_bytes_per_s
+    ran_s = float((runs["start_s"] + row_times_s(runs)).max() - runs["start_s"].min())  # may outlast the last answer
     return Utilization(
-        busy_fraction=busy_s / duration_s / context.mean_engines,
+        busy_fraction=busy_s / max(duration_s, ran_s) / context.mean_engines,
         mfu=mfu,
         mbu=mbu,
         mean_batch_size=sequences / steps,

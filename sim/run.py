@@ -25,6 +25,7 @@ from sim.result import PoolShare, Result, RunContext, StepWork
 from sim.scenario import Scenario
 from sim.scenario.support import require_supported
 from sim.summary import Calibration, Memory, Simulation, Summary
+from sim.tier_use import tiers_of
 from sim.workload import Workload
 from workloads import build_workload
 
@@ -111,11 +112,12 @@ def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet,
                 simulation=simulation,
                 usd_per_gpu_hour=parts.served.hardware.usd_per_hour,
                 reject_reasons=tuple(recorder.reasons),
-                notes=workload.notes,
+                notes=(*workload.notes, *fleet.notes),
                 work=_work(pool, parts),
                 breakdown=_breakdown(pool, parts),
                 places=fleet.places(number),
                 mean_replicas=_mean_replicas(fleet, number) if scenario.cluster.events else None,
+                tiers=tiers_of(fleet, number, parts),
             )
             for number, (name, (pool, parts)) in enumerate(pools.items())
         },

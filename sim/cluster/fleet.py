@@ -50,6 +50,9 @@ class Fleet:
         on_line: called with each step-log line; None = no step log.
         progress: called now and then with the finished share of requests, 0 to 1.
         arrival_steps: step number before which a request arrives, instead of its time (tests of scheduling).
+
+    Attributes:
+        notes: what a reader of the records should know.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Fleet:
         self._tick_s = tick_s
         self._progress = progress
         self._over = 0
+        self.notes: tuple[str, ...] = ()
         self._live: dict[int, Request] = {}
         self._due: deque[int] = deque()
         self._followers = followers_of(workload)
@@ -101,6 +105,10 @@ class Fleet:
     def replicas(self) -> list[Replica]:
         """Every replica there ever was, the present ones of each pool first."""
         return [replica for pool in self._pools for replica in pool.all()]
+
+    def replicas_of(self, pool: int) -> list[Replica]:
+        """Every replica that a pool ever had."""
+        return self._pools[pool].all()
 
     def places(self, pool: int) -> int:
         """Numbers that the replicas of a pool take."""
@@ -147,6 +155,8 @@ class Fleet:
         self.env.run()
         if self._live and all(pool.open for pool in self._pools):
             raise SimulationStalledError(self._stuck())
+        if self._live:
+            self.notes = (self._abandoned(),)
         for request in self._live.values():  # nobody is left to serve them
             self.recorder.request(request, UNFINISHED)
 
@@ -171,6 +181,15 @@ class Fleet:
         """What the requests that never ended wait for."""
         where = [f"{pool.plan.name} pool: {pool.state()}" for pool in self._pools]
         return f"deadlock at tick {self.env.now}: {len(self._live)} requests can never end; " + "; ".join(where)
+
+    def _abandoned(self) -> str:
+        """Whom the requests that never ended waited for, and how everybody else stood."""
+        absent = [pool.plan.name for pool in self._pools if not pool.open]
+        what = "no replica accepts requests any more"
+        if len(self._pools) > 1:
+            what = f"the {' and the '.join(absent)} pool has no replica that accepts requests any more"
+        where = "; ".join(f"{pool.plan.name} pool: {pool.state()}" for pool in self._pools)
+        return f"{len(self._live)} requests can never end, since {what}. At the end, {where}."
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
 

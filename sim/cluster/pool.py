@@ -107,16 +107,18 @@ class Pool:
 
     def state(self) -> str:
         """How many requests stand where, for the message of a run that cannot go on."""
-        counts = dict.fromkeys(("running", "waiting", "waiting for room for their KV cache", "KV cache under way"), 0)
-        kept = free = 0
-        for engine in (engine for engines in self.replicas for engine in engines):
+        counts: dict[str, int] = {}
+        free = 0
+        for engine in (engine for engines in self.replicas for engine in engines if engine.alive):
             scheduler, inbox = engine.scheduler, engine.inbox
-            waiting, coming = (len(inbox.waiting), len(inbox.coming)) if inbox else (0, 0)
-            for name, count in zip(
-                counts, (len(scheduler.running), len(scheduler.waiting), waiting, coming), strict=True
+            for name, requests in (
+                ("running", scheduler.running),
+                ("waiting", scheduler.waiting),
+                ("waiting for room for their KV cache", inbox.waiting if inbox else ()),
+                ("KV cache under way", inbox.coming if inbox else ()),
+                ("done and keeping their KV cache", scheduler.kept),
             ):
-                counts[name] += count
-            kept += len(scheduler.kept)
+                counts[name] = counts.get(name, 0) + len(requests)
             free += scheduler.pool.free
-        listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-        return f"{listed}, {kept} done and keeping their KV cache, {free} blocks free"
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"{listed or 'no requests'}, {free} blocks free"

@@ -51,6 +51,7 @@ class Rank(Replica):
             self.poke()
 
     def _halt(self) -> None:
+        self._alive = False
         self.group.halt()
 
     # -- for the group ------------------------------------------------------------------------------------------------
@@ -75,7 +76,9 @@ class Rank(Replica):
         """Decode-only steps that certainly come next for this rank, as many as you like where it has no requests."""
         if self.scheduler.running:
             return self._decodes_ahead()
+        landing = self.scheduler.landing()
         idle = not self.scheduler.waiting and (self.inbox is None or not self.inbox.fresh)
+        idle = idle and (landing is None or landing > self.env.now)
         return MANY if idle else 0
 
     def fly(self, jump: Jump) -> None:
@@ -201,7 +204,8 @@ class RankGroup:
 
     def _start(self, steps: Sequence[Step | None]) -> None:
         start = max(self.env.now, self._last_end)
-        end = start + self.timer.joint([step.shape for step in steps if step is not None])
+        copied = max(start, *(rank.scheduler.hold for rank in self.ranks))
+        end = copied + self.timer.joint([step.shape for step in steps if step is not None])
         taking_part = []
         for rank, step in zip(self.ranks, steps, strict=True):
             if step is not None:
@@ -249,6 +253,11 @@ class RankGroup:
         jump, flying = self._plan(ahead), self._flying()
         for rank in flying:
             rank.fly(jump)
+        landings = [landing for rank in self.ranks if (landing := rank.scheduler.landing()) is not None]
+        if landings:
+            jump.shorten(min(landings))
+            for rank in flying:
+                rank.shorten(jump.steps)
         if self._draining():  # their output comes in before the step after next is scheduled
             jump.steps = 1
         elif jump.wake > self.env.now:

@@ -90,6 +90,7 @@ class EngineProcess(ABC):
         lost = list(self.scheduler.running)
         while self.scheduler.waiting:
             lost.append(self.scheduler.waiting.pop())
+        lost += self.scheduler.fetching
         return lost + (self.inbox.lost() if self.inbox is not None else [])
 
     def _halt(self) -> None:
@@ -102,6 +103,11 @@ class EngineProcess(ABC):
         if self._alarm is not None:
             self._alarm.callbacks = []
         self._idle = self._jump = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine did not fail."""
+        return self._alive
 
     @property
     def last_end(self) -> Tick:
@@ -127,7 +133,8 @@ class EngineProcess(ABC):
         Raises:
             SimulationStalledError: nothing will come for those that wait.
         """
-        until = self.scheduler.patience() if self.scheduler.waiting else None
+        moments = (self.scheduler.patience() if self.scheduler.waiting else None, self.scheduler.landing())
+        until = min((moment for moment in moments if moment is not None), default=None)
         inbox = self.inbox
         if until is None and not (inbox is not None and inbox.pending):
             if self.scheduler.waiting:

@@ -72,12 +72,12 @@ def _check_experts(arch: Architecture, mlp: Mlp, layout: Layout) -> None:
         raise InputError(
             "layout.enable_expert_parallel",
             f"{ranks} ranks are more than the {mlp.num_experts} experts of {arch.name}",
-            "use fewer ranks, or turn expert parallelism off",
+            f"use a TP x DP of at most {mlp.num_experts}, or turn expert parallelism off",
         )
 
 
 def _uneven(arch: Architecture, what: str, tp: int) -> InputError:
-    divisors = ", ".join(str(size) for size in (1, 2, 4, 8, 16, 32) if _divides(arch, size))
+    divisors = ", ".join(str(size) for size in (1, 2, 4, 8, 16, 32, 64) if _divides(arch, size))
     return InputError(
         "layout.tensor_parallel_size", f"{tp} does not divide the {what} of {arch.name}", f"sizes that do: {divisors}"
     )

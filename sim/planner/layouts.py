@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from hardware_profiles import load_hardware
 from sim.assemble import assemble
 from sim.errors import InputError
 from sim.layout import Layout
@@ -14,7 +13,7 @@ from sim.models.architecture import Architecture
 from sim.models.fit import DoesNotFit
 from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget
-from sim.planner.space import layout_label, supported
+from sim.planner.space import supported
 from sim.scenario import Scenario
 
 FITS: Final = "fits"
@@ -40,11 +39,6 @@ class LayoutCheck:
     missing_bytes: int = 0
     refusal: InputError | None = None
 
-    @property
-    def label(self) -> str:
-        """The layout in a few letters."""
-        return layout_label(self.layout)
-
 
 def check_layouts(scenario: Scenario, max_gpus: int) -> list[LayoutCheck]:
     """Every layout of one engine of at most ``max_gpus`` GPUs with sizes that are powers of two, by number of GPUs.
@@ -59,9 +53,9 @@ def check_layouts(scenario: Scenario, max_gpus: int) -> list[LayoutCheck]:
     if not 1 <= max_gpus <= _MOST_GPUS:
         raise InputError("--max-gpus", f"{max_gpus} is not between 1 and {_MOST_GPUS}", "for example 16")
     arch = load_model(scenario.model)
-    given = "gpus_per_node" in scenario.given.get("layout", {})
-    node = scenario.layout.gpus_per_node if given else load_hardware(scenario.hardware).links.gpus_per_node
-    found = sorted(_candidates(arch, max_gpus, node), key=lambda layout: layout.gpus_per_replica)
+    found = sorted(
+        _candidates(arch, max_gpus, scenario.layout.gpus_per_node), key=lambda layout: layout.gpus_per_replica
+    )
     return [_check(scenario.model_copy(update={"layout": layout}), layout) for layout in found]
 
 

@@ -114,9 +114,9 @@ class Cell:
     def label(self) -> str:
         """The layout in a few letters: TP4, TP2 PP2, TP8 DP2 EP, 2 x TP2 + 3 x TP4."""
         if self.split is None:
-            return layout_label(self.layout)
+            return self.layout.label
         s = self.split
-        return f"{s.prefill} x {layout_label(s.prefill_layout)} + {s.decode} x {layout_label(s.decode_layout)}"
+        return f"{s.prefill} x {s.prefill_layout.label} + {s.decode} x {s.decode_layout.label}"
 
     def scenario(self, base: Scenario, replicas: int, workload: WorkloadSpec | None = None) -> Scenario:
         """``base`` deployed as ``replicas`` of this cell. Raises `InputError` where that is no scenario."""
@@ -145,14 +145,6 @@ class Cell:
             "decode": {"replicas": s.decode * replicas, "layout": s.decode_layout.model_dump()},
             "transfer_gb_per_s": s.transfer_gb_per_s,
         }
-
-
-def layout_label(layout: Layout) -> str:
-    """TP2 PP2 DP4 EP: what is more than one."""
-    parts = [f"TP{layout.tensor_parallel_size}"]
-    parts += [f"PP{layout.pipeline_parallel_size}"] if layout.pipeline_parallel_size > 1 else []
-    parts += [f"DP{layout.data_parallel_size}"] if layout.data_parallel_size > 1 else []
-    return " ".join([*parts, "EP"] if layout.enable_expert_parallel else parts)
 
 
 def supported(scenario: Scenario) -> InputError | None:

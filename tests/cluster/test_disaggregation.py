@@ -124,3 +124,16 @@ def test_a_layout_beside_the_pools_is_refused() -> None:
 def test_requests_that_no_decode_engine_can_hold_are_rejected_by_name() -> None:
     result = simulate(scenario(decode={"engine": {"num_gpu_blocks_override": 40}}))
     assert set(result.summary.requests.reject_reasons) == {"prompt and output exceed the KV cache of the decode pool"}
+
+
+@pytest.mark.parametrize("action", ["stop", "fail"])
+def test_a_decode_pool_that_will_never_admit_again_is_named(action: str) -> None:
+    document = scenario().model_dump(mode="json", exclude_unset=True)
+    document["cluster"]["events"] = [{"at_s": 5, "action": action, "replica": 0, "pool": "decode"}]
+    summary = simulate(Scenario.from_dict(document)).summary
+    assert summary.requests.unfinished > 100
+    note = next(note for note in summary.notes if "can never end" in note)
+    assert "the decode pool has no replica that accepts requests any more" in note
+    assert f"prefill pool: {summary.requests.unfinished} done and keeping their KV cache" in note
+    assert summary.utilization.busy_fraction is not None
+    assert summary.utilization.busy_fraction <= 1

@@ -101,6 +101,7 @@ def test_requests_wait_while_nobody_is_there_and_go_on_after_the_recovery() -> N
 def test_if_nobody_ever_comes_back_requests_end_unfinished() -> None:
     fleet = run(load([0.0, 0.003]), [Change(1500, "fail", 0)], places=1, max_retries=1)
     assert column(fleet, "status") == [UNFINISHED, UNFINISHED]
+    assert fleet.notes[0].startswith("2 requests can never end, since no replica accepts requests any more")
 
 
 def test_a_recovered_replica_has_an_empty_cache_and_goes_on_counting_steps() -> None:

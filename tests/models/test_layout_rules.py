@@ -30,7 +30,7 @@ EXPERTS = {"data_parallel_size": 8, "enable_expert_parallel": True}
         (MOE, {**EXPERTS, "enable_eplb": True, "num_redundant_experts": 30}, "num_redundant_experts", "use 32"),
         (MOE, {"enable_dbo": True}, "enable_dbo", "data_parallel_size above 1"),
         (MOE, {"all2all_backend": "deepep_auto"}, "all2all_backend", "data_parallel_size above 1"),
-        (MOE, {"data_parallel_size": 512, "enable_expert_parallel": True}, "enable_expert_parallel", "fewer ranks"),
+        (MOE, {"data_parallel_size": 512, "enable_expert_parallel": True}, "enable_expert_parallel", "at most 256"),
         (
             MOE,
             {**EXPERTS, "expert_load": {"distribution": "histogram", "counts": [1.0] * 255}},
