@@ -71,6 +71,7 @@ def summarize(
         simulation=context.simulation,
         pools=pool_uses(rows, runs, context, duration_s),
         notes=context.notes + overload_note,
+        tiers=context.tiers,
         drafting=drafting_of(runs, spec.num_speculative_tokens) if spec else None,
     )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sim.records import STATUS, Columns
 from sim.scenario import Scenario
 from sim.summary import Calibration, Memory, Simulation, Summary
+from sim.summary_tiers import MemoryTiers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +70,7 @@ class RunContext:
         mean_replicas: replicas that were paid for, on average over the run; None: those of the layout.
         pools: prefill and decode where they are split; the fields above are then those of the decode pool, which holds
             a request for most of its life, but for ``scenario``, which is the whole.
+        tiers: what went through memory beside the GPU; None where none was used.
     """
 
     scenario: Scenario
@@ -86,6 +88,7 @@ class RunContext:
     places: int | None = None
     mean_replicas: float | None = None
     pools: tuple[PoolShare, ...] = ()
+    tiers: MemoryTiers | None = None
 
     @property
     def gpus(self) -> float:

@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from sim.schema import StrictModel
+from sim.summary_tiers import MemoryTiers
 
 SCHEMA_VERSION: Final = 1
 STATISTICS: Final = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
@@ -54,7 +55,13 @@ class Throughput(StrictModel):
 
 
 class Kv(StrictModel):
-    """KV cache of one engine. Utilisation and waste are weighted by the time of the steps."""
+    """KV cache of one engine. Utilisation, waste and sharing are weighted by the time of the steps.
+
+    ``waste_fraction`` is the share of KV memory without a token, of what requests hold and of gaps that are too small.
+    It is the sum of ``internal_fragmentation`` (held, and never filled), ``external_fragmentation`` (free, in gaps too
+    small for the next request) and ``reserved_unused`` (held for tokens yet to come). ``shared_fraction`` is the share
+    of the tokens of all requests that is not stored because other requests store it.
+    """
 
     num_gpu_blocks: int
     block_size: int
@@ -64,6 +71,10 @@ class Kv(StrictModel):
     mean_utilization: float | None = None
     prefix_hit_rate: float | None = None
     waste_fraction: float | None = None
+    internal_fragmentation: float | None = None
+    external_fragmentation: float | None = None
+    reserved_unused: float | None = None
+    shared_fraction: float | None = None
 
 
 class Memory(StrictModel):
@@ -225,6 +236,7 @@ class Summary(StrictModel):
     pools: dict[str, PoolUse] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     drafting: Drafting | None = None
+    tiers: MemoryTiers | None = None
     band: Band | None = None
 
     def to_json(self) -> str:

@@ -38,10 +38,12 @@ ALLOWED: dict[str, set[str]] = {
     "sim.conformance": CLUSTER,
     "sim.drafting": ENGINE,
     "sim.release": PHYSICS,
-    "sim.assemble": CLUSTER | {"sim.drafting", "sim.release"},
+    "sim.memory_tiers": ENGINE,
+    "sim.tier_use": CLUSTER | {"sim.assemble", "sim.summary"},
+    "sim.assemble": CLUSTER | {"sim.drafting", "sim.memory_tiers", "sim.release"},
     "sim.deploy": CLUSTER | {"sim.assemble"},
     "sim.band": {"sim.assemble", "sim.summary"},
-    "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy", "sim.band"},
+    "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy", "sim.band", "sim.tier_use"},
     "sim.planner": RUN,
     "calibration": RUN,
     "reports": DESCRIPTION | RESULT | {"sim.planner"},
@@ -75,7 +77,8 @@ def room_of(module: str) -> str:
     """The room a module belongs to: the longest name of `ALLOWED` that it starts with, or its top-level package."""
     parts = module.split(".")
     if parts[0] == "sim" and len(parts) > 1:
-        return "sim.metrics" if parts[1].startswith("metrics") else ".".join(parts[:2])
+        shared = next((room for room in ("metrics", "summary") if parts[1].startswith(room)), parts[1])
+        return f"sim.{shared}"
     return "reports.textbook" if parts[:2] == ["reports", "textbook"] else parts[0]
 
 

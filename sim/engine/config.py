@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from sim.engine.speculative_config import Speculation
+    from sim.engine.tiers.plan import SwapPlan, TierPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class EngineConfig:
     ``num_gpu_blocks`` counts the null block, as vLLM prints it: one fewer can be used. ``preset`` names the policy,
     ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow an answer; None: exactly its length.
     ``speculation`` is None without speculative decoding. ``pipeline_stages`` are those of pipeline parallelism.
+    ``swap`` is None where preempted requests are recomputed; ``tiers`` hold evicted prefix blocks, nearest first.
     """
 
     num_gpu_blocks: int
@@ -32,10 +34,13 @@ class EngineConfig:
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = True
     preset: str = "vllm"
+    kv_allocation: Literal["paged", "contiguous", "token"] = "paged"
     max_new_tokens: int | None = None
     knobs: Mapping[str, Any] = field(default_factory=dict)
     speculation: Speculation | None = None
     pipeline_stages: int = 1
+    swap: SwapPlan | None = None
+    tiers: tuple[TierPlan, ...] = ()
 
     @property
     def usable_blocks(self) -> int:

@@ -50,7 +50,8 @@ class Contention:
             victim = scheduler.victim()
             tokens = self.served.pop(victim, 0)
             self.left += tokens
-            scheduler.preempt(self.step, victim, tokens if victim.in_group else 0)
+            given, undone = (tokens, 0) if victim.in_group else (0, tokens)
+            scheduler.preempt(self.step, victim, given, undone)
             self.step.chunks.pop(victim, None)
             if victim is request:
                 return False

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def requests(replica: Replica) -> float:
     """Requests running and waiting."""
     scheduler = replica.scheduler
-    return len(scheduler.running) + len(scheduler.waiting)
+    return len(scheduler.running) + len(scheduler.waiting) + len(scheduler.fetching)
 
 
 def tokens(replica: Replica) -> float:
@@ -22,7 +22,7 @@ def tokens(replica: Replica) -> float:
     known += sum(group.known_after(0) for group in scheduler.flying)
     for outside in (scheduler.partial, scheduler.draining):
         known += sum(request.known for request in outside if request in scheduler.running)
-    return known
+    return known + sum(request.known for request in scheduler.fetching)
 
 
 def kv(replica: Replica) -> float:

@@ -15,10 +15,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sim.engine.replica import Replica
+    from sim.engine.scheduler import Scheduler
 
 COMPLETED, REJECTED, UNFINISHED, LOST = range(len(STATUS))
 Row = list[float]
 _USED_BLOCKS_END = [name for name, _ in STEP_COLUMNS].index("used_blocks_end")
+
+
+def memory_of_run(scheduler: Scheduler, moved: int, held_tokens: int) -> tuple[int, int, int]:
+    """The last columns of a run's first step, which adds ``moved`` tokens and then holds ``held_tokens``."""
+    awaited = scheduler.awaited_tokens()
+    stranded = scheduler.stranded_blocks() * scheduler.config.block_size
+    return awaited - moved if awaited else 0, stranded, scheduler.cached_tokens() + moved - held_tokens
 
 
 class Recorder:
@@ -117,6 +125,9 @@ class Recorder:
                 len(step.preempted),
                 shape.draft_tokens,
                 step.accepted,
+                scheduler.awaited_tokens(),
+                scheduler.stranded_blocks() * scheduler.config.block_size,
+                scheduler.cached_tokens() - held,
             )
         )
 
@@ -146,6 +157,7 @@ class Recorder:
             0,  # used_blocks_end, known when the run is closed
             used * block_size - padding,
             *(0,) * 3,
+            *memory_of_run(scheduler, shape.decode_seqs, used * block_size - padding),
         ]
 
     def close_run(self, replica: Replica, row: Row) -> None:

@@ -53,6 +53,7 @@ class Replica(EngineProcess):
     ) -> None:
         super().__init__(env, scheduler, index)
         self.timer = timer
+        scheduler.learn_costs(timer)
         self.recorder = recorder
         self._on_done = on_done
         self._may_jump = jump
@@ -140,7 +141,7 @@ class Replica(EngineProcess):
     def _occupy(self, shape: StepShape) -> tuple[Tick, Tick]:
         """When a step scheduled now begins and ends."""
         start = max(self.env.now, self._last_end)
-        return start, start + self.timer.step(shape)
+        return start, max(start, self.scheduler.hold) + self.timer.step(shape)
 
     def _previous_end(self) -> Tick:
         """When those that decode in a step scheduled now got their last token."""
@@ -200,12 +201,18 @@ class Replica(EngineProcess):
             return 0
         if not self._may_jump or self._times.paused(self.scheduler.group.size, self._previous_end()):
             return 0
+        landing = self.scheduler.landing()
+        if landing is not None and landing <= self.env.now:
+            return 0
         limit = self._scripted[0][0] - self.steps if self._scripted else MANY
         return self.scheduler.steps_ahead(limit)
 
     def _jump_over(self, ahead: int) -> Generator[simpy.Event, Any, None]:
         """Sleep over up to ``ahead`` decode-only steps and account for those that were done."""
         jump = self._plan(ahead)
+        landing = self.scheduler.landing()
+        if landing is not None:
+            jump.shorten(landing)
         if self.scheduler.draining:  # their output comes in before the step after next is scheduled
             jump.steps = 1
             self._launch(self._settle(jump))

@@ -7,7 +7,9 @@ says who is admitted, who gets how many tokens, and who gives way (`sim.engine.v
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+from sim.cost.shape import StepTimer
 from sim.engine.kv.pool import Hit
 from sim.engine.request import Request, Tick
 from sim.engine.state import EngineState
@@ -40,6 +42,35 @@ class Scheduler(EngineState, ABC):
     def patience(self) -> Tick | None:
         """When to look again at those that wait, nothing running and nobody arriving; None: never."""
         return None
+
+    def learn_costs(self, timer: StepTimer) -> None:
+        """What steps cost, for policies that weigh one way against another."""
+
+    def landing(self) -> Tick | None:
+        """When the next cache arrives that a request of this engine waits for; None: none is on its way."""
+        return None
+
+    @property
+    def fetching(self) -> Sequence[Request]:
+        """Requests that hold blocks and are neither running nor waiting: their cache is on its way."""
+        return ()
+
+    # -- counting -----------------------------------------------------------------------------------------------------
+
+    def cached_tokens(self) -> int:
+        """Tokens computed for the requests that hold blocks; what requests share counts for each of them."""
+        tokens = sum(group.context - group.tokens for group in self.groups)
+        for outside in (self.partial, self.draining, self.kept, self.fetching):
+            tokens += sum(request.computed for request in outside)
+        return tokens
+
+    def awaited_tokens(self) -> int:
+        """Slots that are held for tokens to come, and will be filled; none where blocks are taken as tokens come."""
+        return 0
+
+    def stranded_blocks(self) -> int:
+        """Free blocks in gaps too small for the head of the queue, although the batch has a seat for it."""
+        return 0
 
     # -- arrivals -----------------------------------------------------------------------------------------------------
 
@@ -221,10 +252,11 @@ class Scheduler(EngineState, ABC):
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
-    def preempt(self, step: Step, victim: Request, tokens_in_step: int) -> None:
+    def preempt(self, step: Step, victim: Request, tokens_in_step: int, undone: int = 0) -> None:
         """Take all blocks from ``victim`` and queue it again; outputs are kept.
 
-        ``tokens_in_step`` is what it got in this very step, blocks for them included.
+        ``tokens_in_step`` is what a member of the group got in this very step, blocks for them included; ``undone`` is
+        the part of ``computed`` of a request outside the group that it got in this step.
         """
         full = self.full_blocks(victim, lag=self.hash_lag)
         if victim.in_group:

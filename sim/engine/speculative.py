@@ -233,9 +233,9 @@ class SpeculativeScheduler(VllmScheduler):
 
     # -- going out ----------------------------------------------------------------------------------------------------
 
-    def preempt(self, step: Step, victim: Request, tokens_in_step: int) -> None:
+    def preempt(self, step: Step, victim: Request, tokens_in_step: int, undone: int = 0) -> None:
         """Take all blocks from ``victim`` and queue it again; outputs are kept, drafts are not."""
-        super().preempt(step, victim, tokens_in_step)
+        super().preempt(step, victim, tokens_in_step, undone)
         victim.drafts = victim.full = 0
 
     def starve(self, step: Step, request: Request) -> None:

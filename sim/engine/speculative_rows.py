@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.engine.recorder import memory_of_run
 from sim.engine.speculative_group import TOKENS
 from sim.engine.speculative_jump import VerifyJump
 
@@ -46,4 +47,5 @@ def verify_row(replica: Replica, jump: VerifyJump) -> Row:
         0,
         shape.draft_tokens,
         int(tokens.sum()) - steps * shape.sampled_seqs,
+        *memory_of_run(scheduler, int(tokens[0]), used * block_size - padding),
     ]

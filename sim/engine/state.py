@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.cost.shape import StepShape
 from sim.engine.config import EngineConfig
 from sim.engine.decoding import DecodeGroup
+from sim.engine.kv.arena import Arena
 from sim.engine.kv.pool import BlockPool
 from sim.engine.kv.prefix import PrefixBlockPool
 from sim.engine.lockstep import Lockstep
@@ -24,12 +25,14 @@ class EngineState:
         blocked: nobody can be admitted before a request ends or one that matters arrives.
         scribes: members of the decode group that write text which others may look up.
         now: the tick of the schedule, set by the process; for policies with a timeout.
+        hold: the tick before which the next step cannot compute: blocks that it needs are being copied.
     """
 
     def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
         self.config = config
         self.tick_s = tick_s
         self.now: Tick = 0
+        self.hold: Tick = 0
         self.pool: BlockPool = self.make_pool()
         self.waiting: WaitingQueue = self.make_queue()
         self.group: Lockstep = DecodeGroup(config.block_size, window)
@@ -45,6 +48,8 @@ class EngineState:
 
     def make_pool(self) -> BlockPool:
         """The blocks."""
+        if self.config.kv_allocation == "contiguous":
+            return Arena(self.config.usable_blocks, self.config.block_size)
         pool_class = PrefixBlockPool if self.config.enable_prefix_caching else BlockPool
         return pool_class(self.config.usable_blocks, self.config.block_size)
 

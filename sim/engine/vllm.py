@@ -50,7 +50,7 @@ class VllmScheduler(Scheduler):
         chunks = self._undisputed_chunks()
         if chunks is None:
             return Contention(self, step).resolve()
-        need = group.blocks_needed() if group.size else 0
+        need = self.blocks_to_start() if group.size else 0
         for request, chunk in chunks:
             need += self.new_blocks(request, chunk)
         if need > self.pool.free:
@@ -104,6 +104,12 @@ class VllmScheduler(Scheduler):
             request = self.waiting.head()
             hit = self.lookup(request)
             request.computed = hit.blocks * config.block_size
+            fetched = self.fetch(request, hit)
+            if fetched is not None:
+                if fetched:
+                    continue
+                self.blocked = True
+                return
             chunk = self.wanted(request)
             if chunk > left:
                 if not self.may_cut(request):
@@ -116,6 +122,10 @@ class VllmScheduler(Scheduler):
             self.start(step, request, chunk, hit)
             left -= chunk
         self.blocked = not self.waiting or len(self.running) >= config.max_num_seqs
+
+    def fetch(self, request: Request, hit: Hit) -> bool | None:
+        """Take a waiting request out of the queue if parts of its cache lie outside the GPU; None: none do."""
+        return None
 
     def may_cut(self, request: Request) -> bool:
         """Whether a waiting request may start with less than it wants."""

@@ -15,6 +15,7 @@ from pydantic import (
 
 from sim.errors import InputError
 from sim.scenario.knobs import Name, PolicyKnobs, Section, engine_document, owned_knobs
+from sim.scenario.kv_tiers import KvOffload, KvTiers
 from sim.scenario.presets import family
 from sim.scenario.speculative import Speculative
 
@@ -50,14 +51,7 @@ class StepTime(Section):
         return self
 
 
-class KvOffload(Section):
-    """A second tier for evicted blocks in host memory."""
-
-    memory_gib: float = Field(gt=0)
-    bandwidth_gb_per_s: float = Field(gt=0)
-
-
-class EngineSpec(PolicyKnobs):
+class EngineSpec(KvTiers, PolicyKnobs):
     """Knobs of one engine. Defaults come from ``preset``; a key given in the document wins over it."""
 
     preset: Name = "vllm"
@@ -81,7 +75,6 @@ class EngineSpec(PolicyKnobs):
     speculative: Speculative | None = None
     kv_allocation: Literal["paged", "contiguous", "token"]
     preemption: Literal["recompute", "swap", "auto"]
-    kv_offload: KvOffload | None = None
     step_time: StepTime | None = None
 
     @model_validator(mode="wrap")

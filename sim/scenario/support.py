@@ -33,12 +33,26 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
         yield "layout.data_parallel_size", what, f"set it to 1, or engine.preset to {' or '.join(_TOGETHER)}"
     if engine.speculative is not None:
         yield from _unsupported_with_drafts(scenario)
-    if engine.kv_offload is not None:
-        yield "engine.kv_offload", "a second KV tier", "set it to null"
+    yield from _unsupported_tiers(scenario)
     if engine.kv_allocation != "paged":
         yield "engine.kv_allocation", f"'{engine.kv_allocation}'", "set it to paged"
-    if engine.preemption != "recompute":
-        yield "engine.preemption", f"'{engine.preemption}'", "set it to recompute"
+
+
+def _unsupported_tiers(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
+    """Memory beside the GPU is for vLLM's scheduler, one token and one batch at a time."""
+    engine = scenario.engine
+    if engine.kv_offload is not None:
+        field, what, remedy = "engine.kv_offload", "offloading", "set it to null"
+    elif engine.preemption != "recompute":
+        field, what, remedy = "engine.preemption", f"'{engine.preemption}'", "set it to recompute"
+    else:
+        return
+    if engine.preset != "vllm":
+        yield field, f"{what} under the scheduler of '{engine.preset}'", f"{remedy}, or engine.preset to vllm"
+    if scenario.layout.pipeline_parallel_size > 1:
+        yield field, f"{what} over pipeline stages", f"{remedy}, or layout.pipeline_parallel_size to 1"
+    if engine.speculative is not None:
+        yield field, f"{what} with speculative decoding", f"{remedy}, or engine.speculative to null"
 
 
 def _unsupported_with_drafts(scenario: Scenario) -> Iterator[tuple[str, object, str]]:

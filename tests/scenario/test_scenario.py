@@ -52,6 +52,8 @@ def test_every_default_of_the_contract_is_filled_in() -> None:
         "kv_allocation": "paged",
         "preemption": "recompute",
         "kv_offload": None,
+        "swap_space_gib": 4.0,
+        "host_link_gb_per_s": None,
         "step_time": None,
     }
 
@@ -209,9 +211,7 @@ def test_a_comparison_of_budgets_is_no_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "override",
     [
-        "engine.kv_offload={memory_gib: 10, bandwidth_gb_per_s: 20}",
         "engine.kv_allocation=contiguous",
-        "engine.preemption=swap",
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_not_ignored(override: str) -> None:

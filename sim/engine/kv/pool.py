@@ -50,6 +50,17 @@ class BlockPool:
     def claim(self, request: Request, hit: Hit) -> None:
         """Hold the blocks of a hit."""
 
+    def fits(self, blocks: int) -> bool:
+        """Whether one request could take ``blocks`` now."""
+        return blocks <= self.free
+
+    def stranded(self, blocks: int) -> int:
+        """Free blocks in gaps too small for a request of ``blocks``: none, since blocks may lie anywhere."""
+        return 0
+
+    def place(self, request: Request, blocks: int) -> None:
+        """Decide where the ``blocks`` lie that ``request`` is about to take; blocks of a page table lie anywhere."""
+
     def take(self, blocks: int) -> None:
         """Take new blocks from the front of the free list."""
         if blocks > self.free:

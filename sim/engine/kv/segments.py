@@ -71,6 +71,11 @@ class IdleList:
         assert oldest is not None
         return oldest
 
+    def newest(self) -> Segment | None:
+        """The most recently released segment, if there is any."""
+        newest = self._ends.older
+        return None if newest is self._ends else newest
+
     def _insert_before(self, segment: Segment, place: Segment) -> None:
         older = place.older
         assert older is not None

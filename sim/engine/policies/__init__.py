@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from sim.engine.config import EngineConfig
+from sim.engine.policies.contiguous import ContiguousScheduler
 from sim.engine.policies.orca import OrcaScheduler
+from sim.engine.policies.reserving import ReservingScheduler
 from sim.engine.policies.sglang import SglangScheduler
 from sim.engine.policies.static import StaticScheduler
 from sim.engine.policies.tensorrt_llm import TensorRtLlmScheduler
 from sim.engine.policies.tgi import TgiScheduler
 from sim.engine.scheduler import Scheduler
 from sim.engine.speculative import SpeculativeScheduler
+from sim.engine.tiers.scheduler import TieredScheduler
 from sim.engine.vllm import VllmScheduler
 from sim.errors import InputError, nearest
 
@@ -32,7 +35,20 @@ def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0)
     policy = POLICIES.get(config.preset)
     if policy is None:
         raise InputError("engine.preset", f"no policy plays '{config.preset}'", nearest(config.preset, [*POLICIES]))
+    if (config.swap is not None or config.tiers) and policy is VllmScheduler:
+        return TieredScheduler(config, window, tick_s)  # vLLM's rules; the scenario refuses other presets
+    if config.kv_allocation == "contiguous":
+        policy = _over_reservations(policy, config.preset)
     return policy(config, window, tick_s)
+
+
+def _over_reservations(policy: type[Scheduler], preset: str) -> type[Scheduler]:
+    """The policy that gives each request one piece of memory."""
+    if policy is VllmScheduler:
+        return ContiguousScheduler
+    if not issubclass(policy, ReservingScheduler):
+        raise InputError("engine.kv_allocation", f"the policy of '{preset}' reserves nothing", "set it to paged")
+    return policy
 
 
 def add_policy(name: str, policy: type[Scheduler], *, like: str = "vllm", **defaults: Any) -> None:

@@ -31,7 +31,7 @@ class OrcaScheduler(ReservingScheduler):
         left = self.config.max_num_batched_tokens
         while self.waiting and len(self.running) < self.config.max_num_seqs:
             request = self.waiting.head()
-            if self.blocks(self.whole(request)) > self.pool.free:
+            if not self.pool.fits(self.blocks(self.whole(request))):
                 break
             if request.prompt > left:
                 self.blocked = False

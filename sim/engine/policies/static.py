@@ -26,6 +26,7 @@ class StaticScheduler(ReservingScheduler):
         self._done = 0  # rows of the batch whose answer is complete and that are computed all the same
         self._length = 0  # tokens cached in every row, padding included
         self._longest = 0  # what every row may reach
+        self._last = 0  # what every row has cached when the slowest ends
 
     def schedule(self) -> Step | None:
         """Decide the next step; None if there is nothing to do yet."""
@@ -51,6 +52,10 @@ class StaticScheduler(ReservingScheduler):
         """All rows of a batch are equally long."""
         return self._longest
 
+    def final(self, request: Request) -> int:
+        """Every row is computed until the slowest ends."""
+        return self._last
+
     # -- forming a batch ----------------------------------------------------------------------------------------------
 
     def _form(self) -> list[Request]:
@@ -62,9 +67,9 @@ class StaticScheduler(ReservingScheduler):
         prompt = output = 0
         while self.waiting and len(batch) < self.config.max_num_seqs:
             request = self.waiting.head()
-            prompt, output = max(prompt, request.prompt), max(output, self.may_output(request))
+            prompt, output = max(prompt, request.prompt), max(output, self.output_room(request))
             rows = len(batch) + 1
-            room = self.blocks(prompt + output - 1) * rows <= self.pool.free
+            room = self.pool.fits(self.blocks(self.row(prompt, output)) * rows)
             if batch and not (room and prompt * rows <= self.config.max_num_batched_tokens):
                 break
             batch.append(self.waiting.pop())
@@ -72,7 +77,8 @@ class StaticScheduler(ReservingScheduler):
 
     def _prefill(self, step: Step, batch: list[Request]) -> None:
         prompt = max(request.prompt for request in batch)
-        self._longest = prompt + max(map(self.may_output, batch)) - 1
+        self._longest = self.row(prompt, max(map(self.output_room, batch)))
+        self._last = prompt + max(request.output for request in batch) - 1
         self._done, self._length = 0, prompt
         for request in batch:
             self.join(step, request, NO_HIT)
@@ -106,9 +112,13 @@ class StaticScheduler(ReservingScheduler):
         growing = self.group.below_window
         return growing + self._done if growing else 0
 
-    def padding_tokens(self) -> int:
-        """Reserved slots that hold nothing yet; padding is held."""
-        return self.reserved_blocks * self.config.block_size - len(self.running) * self._length
+    def cached_tokens(self) -> int:
+        """Padding, and what is computed for rows that are done, is cached like the rest."""
+        return len(self.running) * self._length
+
+    def stranded_blocks(self) -> int:
+        """Nobody joins a batch that runs, whatever is free."""
+        return 0
 
     def _move_group(self, steps: int) -> int:
         """All rows grow by a token a step."""

@@ -1,0 +1,85 @@
+"""KV cache beside the GPU's memory, as the scenario says it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+
+from sim.errors import InputError
+from sim.scenario.knobs import Name, Section
+
+FIRST = "host"
+
+
+class KvOffload(Section):
+    """A tier for prefix blocks that the GPU has evicted.
+
+    ``memory_gib`` is of the whole engine; ``bandwidth_gb_per_s`` is that of each of its GPUs, by its own link or as its
+    share of the device.
+    """
+
+    name: Name = FIRST
+    memory_gib: float = Field(gt=0)
+    bandwidth_gb_per_s: float = Field(gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_how_fast(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("bandwidth_gb_per_s") is None and "memory_gib" in data:
+            raise InputError(
+                "bandwidth_gb_per_s",
+                "an offload tier without bandwidth gives nothing back",
+                "give GB/s of each GPU in one direction: at most 32 for PCIe 4, 64 for PCIe 5, 450 for NVLink-C2C, "
+                "the device's share for NVMe or a network",
+            )
+        return data
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+def _told_apart(tiers: list[KvOffload]) -> list[KvOffload]:
+    names = [tier.name for tier in tiers]
+    for name in ("gpu", *names):
+        if [*names, "gpu"].count(name) > 1:
+            raise InputError("", f"two tiers are called '{name}'", "give each tier a name of its own")
+    return tiers
+
+
+def _short(tiers: list[KvOffload] | None) -> Any:
+    if tiers is None:
+        return None
+    if len(tiers) == 1 and tiers[0].name == FIRST:
+        return tiers[0].model_dump(exclude={"name"})
+    return [tier.model_dump() for tier in tiers]
+
+
+OffloadTiers = Annotated[
+    Annotated[list[KvOffload], Field(min_length=1, max_length=8), AfterValidator(_told_apart)] | None,
+    BeforeValidator(_listed),
+    PlainSerializer(_short),
+]
+
+
+class KvTiers(Section):
+    """Where the KV cache goes when the GPU's memory runs out.
+
+    ``swap_space_gib`` is host memory of each GPU for preempted requests, ``host_link_gb_per_s`` the speed of each GPU's
+    link to it, one direction; None: the hardware profile's.
+    """
+
+    swap_space_gib: float = Field(4.0, gt=0)
+    host_link_gb_per_s: float | None = Field(None, gt=0)
+    kv_offload: OffloadTiers = None
+
+    @model_validator(mode="after")
+    def _tiers_hold_prefixes(self) -> Self:
+        if self.kv_offload is not None and not getattr(self, "enable_prefix_caching", True):
+            raise InputError(
+                "kv_offload",
+                "tiers hold evicted prefix blocks, but prefix caching is off",
+                "set enable_prefix_caching to true, or kv_offload to null",
+            )
+        return self
