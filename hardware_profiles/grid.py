@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, model_validator
 
 from sim.errors import InputError
@@ -52,16 +55,34 @@ class Grid(StrictModel):
 
     def surface(self, fixed: Mapping[str, float]) -> Surface:
         """The grid with the axes in ``fixed`` held there; the others, two at most, stay free in their order."""
-        names = list(self.axes)
-        sizes = [len(self.axes[name]) for name in names]
-        logs = [math.log(factor) for factor in self.factor]
-        for axis in reversed(range(len(names))):
-            name = names[axis]
-            if name in fixed:
-                low, fraction = _locate([math.log2(node) for node in self.axes[name]], math.log2(fixed[name]))
-                logs = _collapse(logs, sizes, axis, low, fraction)
-                del names[axis], sizes[axis]
-        return Surface(tuple([math.log2(node) for node in self.axes[name]] for name in names), logs)
+        octaves = self._octaves
+        logs: Any = self._logs
+        at = {
+            axis: _locate(nodes, math.log2(fixed[name]))
+            for axis, (name, nodes) in enumerate(octaves.items())
+            if name in fixed
+        }
+        near = [slice(None)] * logs.ndim
+        for axis, (low, _) in at.items():
+            near[axis] = slice(low, low + 2)
+        logs = logs[tuple(near)]
+        for axis in reversed(at):
+            fraction = at[axis][1]
+            below, above = logs.take(0, axis), logs.take(-1, axis)
+            logs = below + fraction * (above - below) if fraction else below
+        return Surface([nodes for name, nodes in octaves.items() if name not in fixed], logs.ravel().tolist())
+
+    @cached_property
+    def _logs(self) -> NDArray[np.float64]:
+        """Logarithms of the factors, one dimension an axis."""
+        return np.array([math.log(factor) for factor in self.factor]).reshape(
+            [len(nodes) for nodes in self.axes.values()]
+        )
+
+    @cached_property
+    def _octaves(self) -> dict[str, list[float]]:
+        """log2 of the nodes of each axis."""
+        return {name: [math.log2(node) for node in nodes] for name, nodes in self.axes.items()}
 
 
 class Surface:
@@ -100,21 +121,6 @@ def _locate(nodes: Sequence[float], value: float) -> tuple[int, float]:
         return len(nodes) - 2, 1.0
     low = bisect_right(nodes, value) - 1
     return low, (value - nodes[low]) / (nodes[low + 1] - nodes[low])
-
-
-def _collapse(values: list[float], sizes: list[int], axis: int, low: int, fraction: float) -> list[float]:
-    """Interpolate ``axis`` away."""
-    inner = math.prod(sizes[axis + 1 :])
-    stride = inner * sizes[axis]
-    out: list[float] = []
-    for start in range(low * inner, len(values), stride):
-        below = values[start : start + inner]
-        if fraction == 0.0:
-            out += below
-        else:
-            above = values[start + inner : start + 2 * inner]
-            out += [a + fraction * (b - a) for a, b in zip(below, above, strict=True)]
-    return out
 
 
 class Anchors(StrictModel):

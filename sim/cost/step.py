@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.attention import AttentionKernel, PrefillAttention, decode_table
+from sim.cost.decode import DecodeParts
 from sim.cost.kinds import Operator, launches
 from sim.cost.operators import Ranks, Sampler, kv_heads_of, layer_operators, outer_operators
 from sim.cost.pricing import DRIVERS, NODES, priced
@@ -83,6 +84,7 @@ class CostModel:
         self._mixed_rows = hardware.kernels.mixed_query_rows.value if hardware.kernels.mixed_query_rows else 0.0
         self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
         self._decode: dict[tuple[int, int], tuple[Table | None, Table | None]] = {}
+        self._decode_sizes: dict[tuple[int, int, int], DecodeParts] = {}
         self._by_tokens: dict[int, float] = {}
         self._by_sampled: dict[int, float] = {}
 
@@ -97,28 +99,17 @@ class CostModel:
 
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps of one line: up to the next node of the attention tables, or to where the GPU overtakes the host."""
-        gpu, slope, steps = self.decode_line(shape, growing_windowed)
-        hidden, exposed = self.host_parts_s(shape)
-        first = max(gpu, hidden) + exposed + self._gap_s
+        parts = self._decode_parts(shape)
+        gpu, slope, steps = parts.line(shape, growing_windowed)
+        hidden = parts.hidden_s
+        first = max(gpu, hidden) + parts.exposed_s + self._gap_s
         if gpu >= hidden or slope <= 0.0:
             return AffineRun(first, slope, steps)
         return AffineRun(first, 0.0, min(steps, math.floor((hidden - gpu) / slope) + 1))
 
     def decode_line(self, shape: StepShape, growing_windowed: float) -> AffineRun:
         """GPU seconds of decode-only steps up to the next node of the attention tables."""
-        full, windowed = self._decode_tables(shape)
-        gpu, slope, steps = self._attention_free_s(shape), 0.0, math.inf
-        for table, context, growth in (
-            (full, shape.decode_context, shape.decode_seqs),
-            (windowed, shape.decode_context_windowed, growing_windowed),
-        ):
-            if table is not None:
-                intercept, piece_slope, end = table.piece(context)
-                gpu += intercept + piece_slope * context
-                if growth:
-                    slope += piece_slope * growth
-                    steps = min(steps, (end - context) // growth + 1)
-        return AffineRun(gpu, slope, steps)
+        return AffineRun(*self._decode_parts(shape).line(shape, growing_windowed))
 
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Durations of decode-only steps with the counts of ``shape``, one for each context."""
@@ -218,6 +209,14 @@ class CostModel:
             return 4
         grain = 8 if tokens <= 256 else 16
         return min(-(-tokens // grain) * grain, self._capture)
+
+    def _decode_parts(self, shape: StepShape) -> DecodeParts:
+        size = shape.decode_seqs, shape.sampled_seqs, shape.draft_tokens
+        parts = self._decode_sizes.get(size)
+        if parts is None:
+            free, tables = self._attention_free_s(shape), self._decode_tables(shape)
+            parts = self._decode_sizes[size] = DecodeParts(free, *self.host_parts_s(shape), *tables)
+        return parts
 
     def _decode_tables(self, shape: StepShape) -> tuple[Table | None, Table | None]:
         """Attention of the layers that attend everything, and of those with a window, against the summed contexts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ class Table:
         values: seconds at the nodes; made non-decreasing, since more work never takes less time.
     """
 
-    __slots__ = ("_intercepts", "_nodes", "_slopes")
+    __slots__ = ("_inner", "_intercepts", "_nodes", "_slopes")
 
     def __init__(self, nodes: Sequence[int], values: Sequence[float]) -> None:
         self._nodes = list(nodes)
@@ -36,6 +37,7 @@ class Table:
             rising[index] = max(rising[index], rising[index - 1])
         self._slopes = [(rising[i + 1] - rising[i]) / (nodes[i + 1] - nodes[i]) for i in range(len(nodes) - 1)] or [0.0]
         self._intercepts = [rising[i] - slope * nodes[i] for i, slope in enumerate(self._slopes)]
+        self._inner = self._nodes[1 : len(self._slopes)]  # where one piece ends and the next begins
 
     @classmethod
     def of(cls, function: Callable[[int], float], nodes: Sequence[int]) -> Table:
@@ -46,12 +48,12 @@ class Table:
         """Seconds at ``count``."""
         if count <= 0:
             return 0.0
-        piece = min(max(bisect_right(self._nodes, count) - 1, 0), len(self._slopes) - 1)
+        piece = bisect_right(self._inner, count)
         return self._intercepts[piece] + self._slopes[piece] * count
 
     def many(self, counts: NDArray[Any]) -> NDArray[np.float64]:
         """Seconds at each of ``counts``, ascending and positive; each equals the call with that count."""
-        inner = self._nodes[1 : len(self._slopes)]
+        inner = self._inner
         first, last = bisect_right(inner, counts[0]), bisect_right(inner, counts[-1])
         if first == last:
             return np.asarray(self._intercepts[first] + self._slopes[first] * counts)
@@ -60,9 +62,9 @@ class Table:
 
     def piece(self, count: float) -> tuple[float, float, float]:
         """(intercept, slope, last count for which they hold) of the piece that holds ``count``."""
-        index = min(max(bisect_right(self._nodes, count) - 1, 0), len(self._slopes) - 1)
-        end = self._nodes[index + 1] if index + 1 < len(self._slopes) else float("inf")
-        return self._intercepts[index], self._slopes[index], end
+        inner = self._inner
+        piece = bisect_right(inner, count)
+        return self._intercepts[piece], self._slopes[piece], inner[piece] if piece < len(inner) else math.inf
 
     def __add__(self, other: Table) -> Table:
         """The sum of two tables on the same nodes."""
