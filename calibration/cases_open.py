@@ -82,13 +82,16 @@ def _run(name: str, stages: list[Row]) -> Document:
 
 
 def engine_of(row: Row) -> Document:
-    """The engine section that the run's flags say; what they leave out is the preset's."""
+    """The engine section that the run's flags say; what they leave out is the preset's.
+
+    A share of memory listed as a default is left to the release: 18,038 blocks of Qwen3-14B on vLLM 0.23 need its 0.92.
+    """
     flags = dict(flag.split("=", 1) for flag in row["flags"].split() if "=" in flag)
     engine: Document = {"preset": "vllm", "version": row["engine_version"]}
     for flag in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if flags.get(flag, "").isdecimal():
             engine[flag] = int(flags[flag])
-    if "gpu_memory_utilization" in flags:
+    if "gpu_memory_utilization" in flags and not row["flags"].startswith("defaults:"):
         engine["gpu_memory_utilization"] = float(flags["gpu_memory_utilization"])
     blocks = re.match(r"\d+", flags.get("gpu_kv_blocks", ""))
     if blocks:

@@ -28,8 +28,9 @@ class Batch:
 def activation_bytes(arch: Architecture, layout: Layout, batch: Batch, rules: EngineMemory, last_stage: bool) -> int:
     """Peak activation of one rank.
 
-    The larger of two moments: inside a layer, and in the sampler while the last hidden states are still held. Checked
-    against logs: Llama-3.1-8B eager takes 2.07 GiB at 20,000 tokens and 2.99 GiB at 29,000 (vllm#10517).
+    The largest of three moments: inside a layer, in the sampler while the last hidden states are still held, and while
+    the compiler times the rotary kernels. Checked against logs: Llama-3.1-8B eager takes 2.07 GiB at 20,000 tokens and
+    2.99 GiB at 29,000 (vllm#10517).
 
     Args:
         arch: the model.
@@ -40,6 +41,8 @@ def activation_bytes(arch: Architecture, layout: Layout, batch: Batch, rules: En
     """
     tokens = batch.max_num_batched_tokens
     forward = layer_activation_bytes(arch, layout, batch)
+    if rules.times_kernels:
+        forward = max(forward, _timing_bytes(arch, layout, tokens))
     if not last_stage:
         return forward
     rows = min(batch.max_num_seqs, tokens)
@@ -49,6 +52,18 @@ def activation_bytes(arch: Architecture, layout: Layout, batch: Batch, rules: En
     if rules.keeps_moe_workspace:
         held += max(_moe_workspace_bytes(arch, run.mlp, layout, batch) for run in arch.layers)
     return max(forward, held + rows * arch.vocab_size * per_logit)
+
+
+def _timing_bytes(arch: Architecture, layout: Layout, tokens: int) -> int:
+    """What lives while the compiler times the rotary kernels of queries and keys apart and fused into one.
+
+    It times them on random tensors as large as their arguments: the rotary table, queries before and after. Beside them
+    are the inputs of the layer: residual, its normed copy, attention output (vllm#26682 turned this on;
+    torch/_inductor/codegen/triton_combo_kernel.py, codegen_kernel_benchmark).
+    """
+    heads = (run.attention.num_heads * run.attention.v_head_dim for run in arch.layers if run.attention)
+    queries = max(heads, default=0) // layout.tensor_parallel_size
+    return (arch.rope_cache_elements + tokens * (2 * arch.hidden_size + 3 * queries)) * _BYTES
 
 
 def layer_activation_bytes(arch: Architecture, layout: Layout, batch: Batch) -> int:

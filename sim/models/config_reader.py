@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from sim.errors import InputError
@@ -45,10 +46,19 @@ class ConfigReader:
             value = self._data.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < minimum:
+            if not _whole(value) or value < minimum:
                 raise InputError(f"{self.where}.{key}", f"must be a whole number of at least {minimum}, got {value!r}")
             return int(value)
         return None
+
+    def number(self, key: str, default: float = 1.0) -> float:
+        """A finite number above 0."""
+        value = self._data.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
+            raise InputError(f"{self.where}.{key}", f"must be a finite number above 0, got {value!r}")
+        return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A true or false value."""
@@ -85,3 +95,9 @@ class ConfigReader:
         if not isinstance(value, dict):
             raise InputError(f"{self.where}.{key}", f"must be an object, got {value!r}")
         return value
+
+
+def _whole(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return isinstance(value, int) or value.is_integer()

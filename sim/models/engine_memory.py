@@ -44,6 +44,7 @@ class EngineMemory:
         bytes_per_logit: peak of the profiled sampler for one (sequence, vocabulary entry).
         bytes_per_logit_few: the same below 128 sequences, where torch sorts in another way.
         keeps_moe_workspace: the expert workspaces stay allocated while the sampler is profiled.
+        times_kernels: the compiler times fused rotary kernels on random tensors while activations are profiled.
         mxfp4_padding: multiples to which the expert kernels pad an expert's inner and outer width.
         blocks_per_state: blocks a sequence holds for each group of recurrent layers.
         profiles: activations are measured before the pool is sized.
@@ -59,6 +60,7 @@ class EngineMemory:
     bytes_per_logit: int = 38
     bytes_per_logit_few: int = 50
     keeps_moe_workspace: bool = True
+    times_kernels: bool = True
     mxfp4_padding: tuple[int, int] = (64, 256)  # Triton; Marlin before 0.11
     blocks_per_state: int = 1
     profiles: bool = True
@@ -72,31 +74,41 @@ _OLDEST: Final = EngineMemory(
     bytes_per_logit=2,
     bytes_per_logit_few=2,
     keeps_moe_workspace=False,
+    times_kernels=False,
     mxfp4_padding=(128, 256),
 )
 _V0: Final = replace(
     _OLDEST, name="vllm 0.6.5 to 0.7", counts_context=False, bytes_per_logit=38, bytes_per_logit_few=50
 )
-_V11: Final = replace(_V0, name="vllm 0.11 to 0.13", counts_eager_communicator=False, mxfp4_padding=(64, 256))
+_V11: Final = replace(_V0, name="vllm 0.11.0", counts_eager_communicator=False, mxfp4_padding=(64, 256))
 _V14: Final = EngineMemory("vllm 0.14 to 0.19")
-_V20: Final = replace(_V14, name="vllm 0.20", counts_graphs=True, blocks_per_state=2)
+_V20: Final = replace(_V14, name="vllm 0.20", blocks_per_state=2)
 _VLLM: Final[tuple[tuple[tuple[int, ...], EngineMemory], ...]] = (
     ((0, 1), _OLDEST),
     ((0, 6, 5), _V0),
     ((0, 8), replace(_V0, name="vllm 0.8", counts_context=True)),
     ((0, 9), replace(_V0, name="vllm 0.9 to 0.10")),
     ((0, 11), _V11),
+    ((0, 11, 1), replace(_V11, name="vllm 0.11.1 to 0.13", times_kernels=True)),
     ((0, 14), _V14),
     ((0, 20), _V20),
     # FlashInfer samples without a sort: bf16 logits 2, fp32 copy 4, masked logits 4, probabilities 4.
-    ((0, 21), replace(_V20, name="vllm 0.21 and later", bytes_per_logit=14, bytes_per_logit_few=14)),
+    (
+        (0, 21),
+        replace(_V20, name="vllm 0.21 and later", counts_graphs=True, bytes_per_logit=14, bytes_per_logit_few=14),
+    ),
 )
 DEFAULT_VLLM: Final = "0.15.1"
 _SGLANG: Final = EngineMemory(
     "sglang", pool="share_of_free_start", counts_context=True, counts_eager_communicator=True, profiles=False
 )
 _TENSORRT: Final = EngineMemory(
-    "tensorrt-llm", pool="share_of_free_end", counts_context=True, counts_eager_communicator=True, hidden_copies=1
+    "tensorrt-llm",
+    pool="share_of_free_end",
+    counts_context=True,
+    counts_eager_communicator=True,
+    hidden_copies=1,
+    times_kernels=False,
 )
 
 

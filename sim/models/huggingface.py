@@ -7,10 +7,11 @@ from typing import Any
 
 from sim.errors import InputError
 from sim.models.architecture import Architecture, Attention, LayerRun, Mlp
-from sim.models.attention_layers import attention_of_layers, head_dim
+from sim.models.attention_layers import attention_of_layers
 from sim.models.config_reader import ConfigReader
 from sim.models.families import FAMILIES, Family
 from sim.models.mlp_layers import mlp_of_layers
+from sim.models.rotary import longest_sequence, rotary_table_elements
 from sim.models.stored_quantization import stored_quantization
 from sim.models.vision import extra_params
 
@@ -26,8 +27,6 @@ _UNKNOWN_STRUCTURES = {
 }
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-# Rotary scalings whose `factor` is already inside max_position_embeddings.
-_SCALED_IN_PLACE = {"llama3", "longrope", "su", "mrope", "default", "proportional", "yarn_in_place"}
 
 
 def architecture_from_config(config: Mapping[str, Any], name: str, where: str = "model.config") -> Architecture:
@@ -61,7 +60,7 @@ def architecture_from_config(config: Mapping[str, Any], name: str, where: str = 
         layers=runs,
         layer_order=order,
         tie_word_embeddings=text.flag("tie_word_embeddings", default=outer.flag("tie_word_embeddings")),
-        max_position_embeddings=_longest(text),
+        max_position_embeddings=longest_sequence(text),
         stored_dtype=_stored_dtype(outer, text),
         stored_quantization=quantization,
         norm_params_per_layer=family.norms * hidden * (2 if family.norm_bias else 1),
@@ -70,7 +69,7 @@ def architecture_from_config(config: Mapping[str, Any], name: str, where: str = 
         stored_unquantized=unquantized,
         lm_head_bias=family.lm_head_bias,
         final_norm_params=hidden * (2 if family.norm_bias else 1),
-        rope_cache_elements=_rope_elements(text, attention),
+        rope_cache_elements=rotary_table_elements(text, attention),
         notes=() if model_type in FAMILIES else (f"model_type {model_type!r} is read as a Llama-like decoder",),
     )
 
@@ -98,33 +97,3 @@ def _group(attention: list[Attention | None], mlp: list[Mlp | None]) -> tuple[tu
 def _stored_dtype(outer: ConfigReader, text: ConfigReader) -> str:
     named = text.text("torch_dtype") or text.text("dtype") or outer.text("torch_dtype") or outer.text("dtype")
     return _DTYPES.get(named, "bf16")
-
-
-def _rope(text: ConfigReader) -> tuple[str, float]:
-    """(kind, factor) of the rotary scaling."""
-    scaling = text.section("rope_scaling") or text.section("rope_parameters")
-    kind = str(scaling.get("rope_type", scaling.get("type", "default")))
-    factor = scaling.get("factor", 1.0)
-    return kind, float(factor) if isinstance(factor, (int, float)) else 1.0
-
-
-def _longest(text: ConfigReader) -> int:
-    """Longest sequence the model takes, as the engine derives it: YaRN stretches its original length."""
-    longest = text.integer("max_position_embeddings", "max_seq_len", "model_max_length", default=2048)
-    kind, factor = _rope(text)
-    if kind in _SCALED_IN_PLACE or factor <= 1 or text.text("model_type").startswith("gemma3"):
-        return longest
-    scaling = text.section("rope_scaling") or text.section("rope_parameters")
-    if kind == "yarn":
-        return int(scaling.get("original_max_position_embeddings", longest) * factor)
-    return int(longest * factor)
-
-
-def _rope_elements(text: ConfigReader, attention: list[Attention | None]) -> int:
-    """Elements of the cosine and sine tables the engine keeps: positions x rotary dimensions, one a rotary kind."""
-    layers = [layer for layer in attention if layer is not None and layer.kind != "linear"]
-    if not layers:
-        return 0
-    rotary = layers[0].qk_rope_head_dim or int(head_dim(text) * float(text.raw("partial_rotary_factor") or 1.0))
-    tables = 2 if "rope_local_base_freq" in text or text.text("model_type").startswith("gemma3") else 1
-    return tables * _longest(text) * rotary

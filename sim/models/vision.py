@@ -34,7 +34,7 @@ def extra_params(outer: ConfigReader, text_hidden: int) -> int:
 def _adapter_params(vision: ConfigReader, hidden: int) -> int:
     """Llama 4 and Qwen fold neighbouring patches into one token with a two-matrix MLP."""
     if "pixel_shuffle_ratio" in vision:
-        folded = round(hidden / float(vision.raw("pixel_shuffle_ratio")) ** 2)
+        folded = round(hidden / vision.number("pixel_shuffle_ratio") ** 2)
         inner = vision.integer("projector_input_dim")
         return folded * inner + inner * vision.integer("projector_output_dim")
     if "spatial_merge_size" in vision:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 
 from sim.errors import InputError, nearest
-from sim.scenario.presets import NATIVE_NAMES, OWNERS, PRESETS, family
+from sim.scenario.presets import NATIVE_NAMES, OWNERS, PRESETS, defaults_of, family
 from sim.schema import StrictModel
 
 
@@ -32,6 +32,7 @@ class PolicyKnobs(Section):
     """Knobs of single engines, under the engine's own names; None where the preset has no such knob."""
 
     max_new_tokens: int | None = Field(None, ge=1)
+    kv_reservation: Literal["max", "request", "pow2", "oracle"] | None = None
     schedule_policy: Literal["fcfs", "lpm"] | None = None
     max_prefill_tokens: int | None = Field(None, ge=1)
     enable_mixed_chunk: bool | None = None
@@ -65,7 +66,7 @@ def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, 
                 f"is a knob of {_listed(OWNERS[key])}, and the preset is {preset}",
                 "leave it out, set it to null, or change preset",
             )
-    return PRESETS[preset], given
+    return defaults_of(preset, given.get("version")), given
 
 
 def owned_knobs(preset: str) -> list[str]:

@@ -29,6 +29,7 @@ _VLLM: Final[Mapping[str, Any]] = {
     "enable_prefix_caching": True,
     "enable_chunked_prefill": True,
     "async_scheduling": True,
+    "kv_reservation": None,
 }
 
 # SGLang 0.5: python/sglang/srt/{server_args,environ}.py; chunked_prefill_size on GPUs of 60 to 160 GB, the memory share
@@ -38,6 +39,7 @@ _SGLANG: Final[Mapping[str, Any]] = {
     "max_num_seqs": 2048,
     "max_num_batched_tokens": 8192,
     "block_size": 1,
+    "kv_allocation": "token",
     "gpu_memory_utilization": 0.88,
     "enable_prefix_caching": True,
     "enable_chunked_prefill": True,
@@ -72,6 +74,7 @@ _TGI: Final[Mapping[str, Any]] = {
     "max_num_seqs": 128,
     "max_num_batched_tokens": 4096,
     "block_size": 1,
+    "kv_allocation": "token",
     "gpu_memory_utilization": 0.95,
     "enable_prefix_caching": True,
     "enable_chunked_prefill": False,
@@ -88,11 +91,13 @@ _ORCA: Final[Mapping[str, Any]] = {
     "max_num_seqs": 32,
     "max_num_batched_tokens": 16384,
     "block_size": 1,
+    "kv_allocation": "token",
     "gpu_memory_utilization": 0.9,
     "enable_prefix_caching": False,
     "enable_chunked_prefill": False,
     "async_scheduling": False,
     "max_new_tokens": None,
+    "kv_reservation": None,
 }
 
 # The baseline Orca was measured against, with the delay of Triton's dynamic batcher.
@@ -107,6 +112,11 @@ PRESETS: Final[dict[str, Mapping[str, Any]]] = {
     "static": _STATIC,
 }
 
+# Defaults that a later release changed (vllm-project/vllm pull request 38284).
+_CHANGED: Final[Mapping[str, Mapping[tuple[int, ...], Mapping[str, Any]]]] = {
+    "vllm": {(0, 21): {"gpu_memory_utilization": 0.92}},
+}
+
 # Keys of the rows above that not every engine has, and the engines that have them.
 OWNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "long_prefill_token_threshold": ("vllm",),
@@ -117,6 +127,7 @@ OWNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "async_scheduling": ("vllm", "sglang", "tensorrt-llm"),
     "enable_prefix_caching": ("vllm", "sglang", "tensorrt-llm", "tgi"),
     "max_new_tokens": ("sglang", "tensorrt-llm", "tgi", "orca", "static"),
+    "kv_reservation": ("vllm", "orca", "static"),
     "schedule_policy": ("sglang",),
     "max_prefill_tokens": ("sglang",),
     "enable_mixed_chunk": ("sglang",),
@@ -163,6 +174,21 @@ _LIKE: Final[dict[str, str]] = {}  # presets added by `add_preset`, and the engi
 def family(preset: str) -> str:
     """The engine whose keys, host overheads and memory rules a preset has: itself, unless it was added."""
     return _LIKE.get(preset, preset)
+
+
+def defaults_of(preset: str, release: Any) -> Mapping[str, Any]:
+    """The row of ``preset`` as ``release`` of its engine has it; what a preset of one's own sets stays as set."""
+    row, engine = PRESETS[preset], family(preset)
+    digits = release.split(".") if isinstance(release, str) else []
+    asked = tuple(int(part) for part in digits if part.isdecimal() and len(part) < 9)
+    changed = {
+        key: value
+        for first, changes in _CHANGED.get(engine, {}).items()
+        if asked >= first
+        for key, value in changes.items()
+        if row[key] == PRESETS[engine][key]
+    }
+    return {**row, **changed}
 
 
 def add_preset(name: str, like: str, defaults: Mapping[str, Any]) -> None:

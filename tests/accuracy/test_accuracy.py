@@ -20,7 +20,7 @@ SHARED = Path(__file__).resolve().parents[3] / "shared"
 QUICK = ("s2r-57", "s2r-58", "s2r-59", "s2r-63", "s2r-14", "s2r-40", "rsd-sweep_tenants-1T_agg_2rps-vanilla")
 QUICK_BOUNDS = {"ttft_s.mean": 4.0, "tpot_s.mean": 4.5, "e2e_s.mean": 4.5, "e2e_s.p99": 4.5, "ttft_s.p99": 9.0}
 QUICK_WORST = {"ttft_s.mean": 10.0, "tpot_s.mean": 10.0, "e2e_s.mean": 10.0}
-BLOCKS_BOUND, BLOCKS_WORST = 2.0, 14.0
+BLOCKS_BOUND, BLOCKS_WORST = 0.5, 2.0
 REPLAYED = ("rsd-sweep_tenants-2T_agg_4rps-vanilla", "s2r-2", "s2r-6")
 REPLAY_BOUNDS = {"ttft_s.mean": 5.0, "tpot_s.mean": 4.5, "e2e_s.mean": 4.5, "e2e_s.p99": 5.5}
 

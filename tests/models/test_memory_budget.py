@@ -156,7 +156,7 @@ def test_a_residual_window_is_charged_for_every_sequence_slot(ask: Ask) -> None:
 
 
 def test_graphs_are_charged_since_they_are_estimated_before_the_pool(ask: Ask) -> None:
-    before, after = ask("Llama-3.1-8B", engine="vllm==0.19"), ask("Llama-3.1-8B", engine="vllm==0.20")
+    before, after = ask("Llama-3.1-8B", engine="vllm==0.20"), ask("Llama-3.1-8B", engine="vllm==0.21")
     assert before.charges.graph_bytes == 0 < after.charges.graph_bytes
 
 

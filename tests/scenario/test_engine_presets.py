@@ -83,3 +83,10 @@ def test_what_a_preset_does_not_have_is_refused_with_the_reason(keys: dict[str, 
 
 def test_a_foreign_key_at_the_value_that_means_nothing_is_accepted() -> None:
     assert spec(preset="tgi", watermark=0.0, enable_chunked_prefill=False) == spec(preset="tgi")
+
+
+@pytest.mark.parametrize(("release", "share"), [(None, 0.9), ("0.20.2", 0.9), ("0.21.0", 0.92), ("0.23.0", 0.92)])
+def test_the_share_of_memory_is_the_default_of_the_release(release: str | None, share: float) -> None:
+    assert spec(version=release).gpu_memory_utilization == share
+    assert spec(version=release, gpu_memory_utilization=0.9).gpu_memory_utilization == 0.9
+    assert spec(preset="sglang", version=release).gpu_memory_utilization == 0.88
