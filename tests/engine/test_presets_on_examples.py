@@ -1,4 +1,4 @@
-"""Every engine runs every example."""
+"""Every engine runs every example, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sim import Scenario, simulate
+from sim import InputError, Scenario, simulate
 from sim.scenario.presets import NATIVE_NAMES, OWNERS, PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,9 +27,31 @@ def played_by(path: Path, preset: str) -> Scenario:
     return Scenario.from_dict({**document, "engine": {**kept, "preset": preset}}, path.parent)
 
 
+def refusal(path: Path, preset: str) -> str | None:
+    """The key for which the example is refused with this engine."""
+    document = yaml.safe_load(path.read_text())
+    layout, engine = document.get("layout", {}), document.get("engine", {})
+    if layout.get("data_parallel_size", 1) > 1 and preset in ("tgi", "orca", "static"):
+        return "layout.data_parallel_size"
+    if layout.get("pipeline_parallel_size", 1) > 1 and preset not in ("vllm", "tensorrt-llm"):
+        return "layout.pipeline_parallel_size"
+    if document.get("cluster", {}).get("disaggregation") and preset in ("tgi", "orca", "static"):
+        return "cluster.disaggregation"
+    for key, usual in (("kv_offload", None), ("preemption", "recompute")):
+        if engine.get(key, usual) != usual and preset != "vllm":
+            return f"engine.{key}"
+    return None
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_engine_runs_an_example(path: Path, preset: str) -> None:
+    if refused := refusal(path, preset):
+        with pytest.raises(InputError, match=preset) as problem:
+            simulate(played_by(path, preset))
+        assert problem.value.field == refused
+        assert problem.value.remedy
+        return
     summary = simulate(played_by(path, preset)).summary
     assert summary.requests.completed + summary.requests.rejected == summary.requests.submitted >= 40
     assert summary.requests.completed >= 5  # TGI takes no prompt of more than 4,096 tokens

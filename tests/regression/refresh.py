@@ -8,8 +8,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = Path(__file__).parent / "baseline"
-EXAMPLES = ("agent-sessions", "azure-conversation", "closed-loop", "llama-70b-h100", "llama-8b-l40s", "mixtral-prefix")
+EXAMPLES = (
+    "agent-sessions",
+    "azure-conversation",
+    "closed-loop",
+    "deepseek-v3-h200",
+    "disaggregated",
+    "faulty-fleet",
+    "llama-70b-h100",
+    "llama-8b-l40s",
+    "mixtral-prefix",
+    "pipeline-l40s",
+)
 REQUESTS = 200
+LONGER = {"faulty-fleet": 8000}  # until all of its events have happened
 
 
 def write_summaries(folder: Path) -> None:
@@ -18,7 +30,7 @@ def write_summaries(folder: Path) -> None:
 
     for name in EXAMPLES:
         scenario = Scenario.from_file(ROOT / "examples" / f"{name}.yaml")
-        result = simulate(scenario.with_overrides([f"workload.num_requests={REQUESTS}"]))
+        result = simulate(scenario.with_overrides([f"workload.num_requests={LONGER.get(name, REQUESTS)}"]))
         document = json.loads(result.summary.to_json())
         document["simulation"]["wall_s"] = 0.0
         (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
