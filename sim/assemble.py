@@ -210,6 +210,19 @@ def client_path(overheads: EngineOverheads) -> ClientPath:
     )
 
 
+def _check_longest_fits(scenario: Scenario, served: Served, num_gpu_blocks: int) -> None:
+    """Raise `InputError` if every request reserves more than there is."""
+    engine = scenario.engine
+    by_default = engine.kv_allocation == "contiguous" and engine.kv_reservation is None
+    slots = (num_gpu_blocks - 1) * engine.block_size
+    if (by_default or engine.kv_reservation == "max") and served.max_model_len > slots:
+        raise InputError(
+            "engine.max_model_len",
+            f"{served.max_model_len} tokens are reserved for every request, and the KV cache holds {slots}",
+            "lower max_model_len, or set kv_reservation to request, pow2 or oracle",
+        )
+
+
 def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick_s: float) -> EngineConfig:
     engine = scenario.engine
     token_bytes = kv_bytes_per_token(served, scenario.layout) / scenario.layout.tensor_parallel_size
@@ -222,6 +235,7 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick
             "but chunked prefill is off",
             "lower max_model_len, raise the budget, or turn enable_chunked_prefill on",
         )
+    _check_longest_fits(scenario, served, num_gpu_blocks)
     return EngineConfig(
         num_gpu_blocks=num_gpu_blocks,
         block_size=engine.block_size,
@@ -239,6 +253,7 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick
         and scenario.layout.pipeline_parallel_size == 1,
         pipeline_stages=scenario.layout.pipeline_parallel_size,
         preset=engine.preset,
+        kv_allocation=engine.kv_allocation,
         max_new_tokens=engine.max_new_tokens,
         knobs=engine.policy_knobs,
         speculation=speculation_of(engine.speculative, scenario.seed),

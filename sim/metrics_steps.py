@@ -75,9 +75,10 @@ def kv_waste(runs: Arrays, block_size: int) -> dict[str, float]:
     )
     whole = block_seconds * block_size + stranded
     waste = 1 - tokens / whole
+    internal = waste - (reserved + stranded) / whole
     return {
         "waste_fraction": waste,
-        "internal_fragmentation": max(waste - (reserved + stranded) / whole, 0.0),  # a rounding error where there is none
+        "internal_fragmentation": max(internal, 0.0),  # below 0 by rounding only
         "external_fragmentation": stranded / whole,
         "reserved_unused": reserved / whole,
         "shared_fraction": shared / (tokens + shared) if tokens + shared > 0 else 0.0,

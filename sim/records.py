@@ -62,6 +62,9 @@ STEP_COLUMNS: Final = (
     ("preempted", "i"),
     ("draft_tokens", "q"),  # drafts verified beside the decodes' own tokens
     ("accepted_tokens", "q"),  # output tokens beyond one for each sampled sequence, of all steps of the row
+    ("reserved_tokens", "q"),  # slots held for tokens that will come, first step; falls by decode_seqs with each step
+    ("stranded_tokens", "q"),  # free slots in gaps too small for the head of the queue, every step of the row
+    ("shared_tokens", "q"),  # that requests would hold beyond held_tokens if nothing were shared, every step
 )
 
 

@@ -19,6 +19,7 @@ class Jump:
         next_schedule: when step 1 is scheduled, if ``depth`` is 2.
         shape: aggregates of step 1.
         waiting: queue length when the run was planned.
+        stranded: free blocks in gaps too small for the head of the queue, then.
         arrivals: ticks of arrivals since, in order.
     """
 
@@ -30,6 +31,7 @@ class Jump:
     next_schedule: Tick
     shape: StepShape
     waiting: int
+    stranded: int = 0
     arrivals: list[Tick] = field(default_factory=list)
 
     def end(self, step: int) -> Tick:

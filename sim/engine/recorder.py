@@ -22,11 +22,13 @@ Row = list[float]
 _USED_BLOCKS_END = [name for name, _ in STEP_COLUMNS].index("used_blocks_end")
 
 
-def memory_of_run(scheduler: Scheduler, moved: int, held_tokens: int) -> tuple[int, int, int]:
-    """The last columns of a run's first step, which adds ``moved`` tokens and then holds ``held_tokens``."""
-    awaited = scheduler.awaited_tokens()
-    stranded = scheduler.stranded_blocks() * scheduler.config.block_size
-    return awaited - moved if awaited else 0, stranded, scheduler.cached_tokens() + moved - held_tokens
+def memory_of_run(scheduler: Scheduler, moved: int, held_tokens: int, stranded: int = 0) -> tuple[int, int, int]:
+    """The last columns of a run's first step, which adds ``moved`` tokens and then holds ``held_tokens``.
+
+    ``stranded`` blocks are those of the time when the run was planned: the queue may have changed since.
+    """
+    awaited, shared = scheduler.awaited_tokens(), scheduler.cached_tokens() + moved - held_tokens
+    return awaited - moved if awaited else 0, stranded * scheduler.config.block_size, shared
 
 
 class Recorder:
@@ -136,7 +138,7 @@ class Recorder:
         scheduler, shape = replica.scheduler, jump.shape
         block_size = scheduler.config.block_size
         started = scheduler.blocks_to_start()
-        used = scheduler.pool.usable_blocks - scheduler.pool.free + started
+        used = scheduler.pool.usable_blocks - scheduler.pool.free + started - scheduler.blocks_to_free()
         padding = scheduler.padding_tokens() + started * block_size - shape.decode_seqs
         return [
             replica.index,
@@ -157,7 +159,7 @@ class Recorder:
             0,  # used_blocks_end, known when the run is closed
             used * block_size - padding,
             *(0,) * 3,
-            *memory_of_run(scheduler, shape.decode_seqs, used * block_size - padding),
+            *memory_of_run(scheduler, shape.decode_seqs, used * block_size - padding, jump.stranded),
         ]
 
     def close_run(self, replica: Replica, row: Row) -> None:

@@ -240,6 +240,7 @@ class Replica(EngineProcess):
             next_schedule=self._in_flight[0].end if len(self._in_flight) >= self._depth else now,
             shape=shape,
             waiting=len(self.scheduler.waiting),
+            stranded=self.scheduler.stranded_blocks(),
         )
 
     def _settle(self, jump: Jump) -> InFlight:

@@ -30,6 +30,7 @@ class Request:
         full: blocks that held known tokens only when it was last scheduled in the group.
         stream: tokens given out by the first v verify steps (an array); course: the same, as the group goes through it.
         group_base: computed tokens less what ``course`` counts.
+        behind: blocks given back because the attention window has left them behind.
         reserved: tokens whose blocks it holds already, computed or not; 0 where blocks are taken as tokens come.
     """
 
@@ -37,6 +38,7 @@ class Request:
         "admitted",
         "arrival",
         "attempts",
+        "behind",
         "cached_blocks",
         "cached_tokens",
         "computed",
@@ -109,7 +111,7 @@ class Request:
         self.window_step = -1
         self.table: list[list[Any]] = []
         self.cached_blocks = 0
-        self.reserved = 0
+        self.reserved = self.behind = 0
         self.drafts = self.verified = self.full = self.group_base = 0
         self.stream: Any = None
         self.course: Any = None

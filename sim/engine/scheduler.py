@@ -146,7 +146,7 @@ class Scheduler(EngineState, ABC):
         if chunk == 1 and request.issued and before:
             self._count_decode(step, before + 1)
         else:
-            step.shape.add_prefill(chunk, before, self.group.window)
+            step.shape.add_prefill(chunk, before, self.prefill_window)
         if request.computed == request.known:
             self._sample(step, request)
 

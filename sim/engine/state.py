@@ -25,6 +25,7 @@ class EngineState:
         blocked: nobody can be admitted before a request ends or one that matters arrives.
         scribes: members of the decode group that write text which others may look up.
         now: the tick of the schedule, set by the process; for policies with a timeout.
+        prefill_window: tokens that a query of a prompt attends; None: all before it.
         hold: the tick before which the next step cannot compute: blocks that it needs are being copied.
     """
 
@@ -43,6 +44,7 @@ class EngineState:
         self.kept: dict[Request, None] = {}
         self.blocked = True
         self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
+        self.prefill_window = window
         self.scribes: dict[Request, None] = {}
         self._next_rank = 0
 
@@ -81,6 +83,10 @@ class EngineState:
     def blocks_to_start(self) -> int:
         """Blocks that the next decode-only step takes."""
         return self.group.blocks_needed()
+
+    def blocks_to_free(self) -> int:
+        """Blocks that the next decode-only step gives back as it is scheduled."""
+        return 0
 
     def blocks_within(self, steps: int) -> int:
         """Blocks that the next ``steps`` decode-only steps take together."""

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from sim.errors import InputError
+from sim.scenario.allocation import allocation_defaults, check_allocation
 from sim.scenario.knobs import Name, PolicyKnobs, Section, engine_document, owned_knobs
 from sim.scenario.kv_tiers import KvOffload, KvTiers
 from sim.scenario.presets import family
@@ -83,7 +84,7 @@ class EngineSpec(KvTiers, PolicyKnobs):
         if not isinstance(data, dict):
             return handler(data)
         defaults, given = engine_document(data)
-        spec = handler({**defaults, **given})
+        spec = handler({**defaults, **allocation_defaults(defaults, given), **given})
         spec.model_fields_set.intersection_update(given)
         return spec
 
@@ -113,6 +114,11 @@ class EngineSpec(KvTiers, PolicyKnobs):
                 f"{tokens} is not a multiple of the page size {self.block_size}",
                 "SGLang cuts chunks at pages: choose a multiple of block_size",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_is_given_out_in_one_way(self) -> Self:
+        check_allocation(self)
         return self
 
     @model_validator(mode="after")

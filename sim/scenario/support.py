@@ -34,8 +34,8 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     if engine.speculative is not None:
         yield from _unsupported_with_drafts(scenario)
     yield from _unsupported_tiers(scenario)
-    if engine.kv_allocation != "paged":
-        yield "engine.kv_allocation", f"'{engine.kv_allocation}'", "set it to paged"
+    if engine.kv_allocation == "contiguous":
+        yield from _unsupported_in_one_piece(scenario)
 
 
 def _unsupported_tiers(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
@@ -53,6 +53,17 @@ def _unsupported_tiers(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
         yield field, f"{what} over pipeline stages", f"{remedy}, or layout.pipeline_parallel_size to 1"
     if engine.speculative is not None:
         yield field, f"{what} with speculative decoding", f"{remedy}, or engine.speculative to null"
+
+
+def _unsupported_in_one_piece(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
+    engine, layout = scenario.engine, scenario.layout
+    remedy = "set engine.kv_allocation to paged"
+    if engine.speculative is not None:
+        yield "engine.kv_allocation", "'contiguous' with speculative decoding", remedy
+    if layout.pipeline_parallel_size > 1 or layout.data_parallel_size > 1:
+        yield "engine.kv_allocation", "'contiguous' over pipeline stages or data-parallel ranks", remedy
+    if scenario.cluster.disaggregation is not None:
+        yield "engine.kv_allocation", "'contiguous' with prefill and decode apart", remedy
 
 
 def _unsupported_with_drafts(scenario: Scenario) -> Iterator[tuple[str, object, str]]:

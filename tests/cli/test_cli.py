@@ -121,7 +121,7 @@ def test_the_step_log_has_a_line_a_step(servecast: Run, scenario: Path, tmp_path
         (["simulate", "SCENARIO.yaml", "--set", "engine.preset=vlm"], ["engine.preset", "did you mean"]),
         (
             ["simulate", "SCENARIO.yaml", "--set", "engine.kv_allocation=contiguous"],
-            ["kv_allocation", "not supported yet"],
+            ["kv_allocation", "prefix caching", "set enable_prefix_caching to false"],
         ),
         (["simulate", "SCENARIO.yaml", "--set", "workload.arrivals.rate_per_s=-1"], ["rate_per_s", "-1"]),
         (["simulate", "SCENARIO.yaml", "--set", "workload.arrivals.rate_per_s=.nan"], ["rate_per_s", "nan"]),

@@ -111,8 +111,12 @@ def expanded(table: Columns) -> Arrays:
     out["prefill_context_windowed"] = rows["prefill_context_windowed"][index]
     out["sampled_seqs"], out["preempted"] = rows["sampled_seqs"][index], rows["preempted"][index]
     out["running"] = rows["running"][index]
+    out["stranded_tokens"], out["shared_tokens"] = rows["stranded_tokens"][index], rows["shared_tokens"][index]
+    out["reserved_tokens"] = rows["reserved_tokens"][index]
     out["step"] = rows["step"][index] + i
     out["decode_context"] = rows["decode_context"][index] + i * out["decode_seqs"]
+    out["held_tokens"] = rows["held_tokens"][index] + i * out["decode_seqs"]
+    out["reserved_tokens"] -= np.where(out["reserved_tokens"], i * out["decode_seqs"], 0)
     first, rise = rows["duration_s"][index], rows["increment_s"][index]
     out["duration_s"] = first + i * rise
     out["start_s"] = rows["start_s"][index] + i * first + rise * (i * (i - 1) / 2)

@@ -80,7 +80,11 @@ def test_limits_and_counts_hold_in_every_step(preset: str, seed: int) -> None:
     assert (table["used_blocks"] <= config.usable_blocks).all()
     assert (table["used_blocks_end"] <= config.usable_blocks).all()
     assert (table["held_tokens"] >= 0).all()
-    assert (table["held_tokens"] <= table["used_blocks"] * config.block_size).all()
+    assert (table["held_tokens"] + table["reserved_tokens"] <= table["used_blocks"] * config.block_size).all()
+    assert (table["reserved_tokens"] >= 0).all()
+    assert (table["shared_tokens"] >= 0).all()
+    assert config.enable_prefix_caching or not table["shared_tokens"].any()
+    assert not table["stranded_tokens"].any()  # blocks lie anywhere
 
 
 @pytest.mark.parametrize(("preset", "seed"), [case for case in CASES if case[0] != "static"])

@@ -50,6 +50,7 @@ def test_every_default_of_the_contract_is_filled_in() -> None:
         "kv_cache_dtype": "auto",
         "speculative": None,
         "kv_allocation": "paged",
+        "kv_reservation": None,
         "preemption": "recompute",
         "kv_offload": None,
         "swap_space_gib": 4.0,
@@ -209,16 +210,22 @@ def test_a_comparison_of_budgets_is_no_scenario(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "override",
+    "overrides",
     [
-        "engine.kv_allocation=contiguous",
+        ["engine.preset=orca", "layout.tensor_parallel_size=1", "layout.pipeline_parallel_size=2"],
+        [
+            "engine.kv_allocation=contiguous",
+            "engine.enable_prefix_caching=false",
+            "layout.tensor_parallel_size=1",
+            "layout.pipeline_parallel_size=2",
+        ],
     ],
 )
-def test_what_the_engine_cannot_do_is_refused_not_ignored(override: str) -> None:
+def test_what_the_engine_cannot_do_is_refused_not_ignored(overrides: list[str]) -> None:
     scenario = Scenario.from_dict(document())
     require_supported(scenario)
     with pytest.raises(InputError, match="not supported yet"):
-        require_supported(scenario.with_overrides([override]))
+        require_supported(scenario.with_overrides(overrides))
 
 
 def test_bounds_of_the_promise_are_split_by_kind() -> None:

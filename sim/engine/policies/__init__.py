@@ -16,6 +16,7 @@ from sim.engine.scheduler import Scheduler
 from sim.engine.speculative import SpeculativeScheduler
 from sim.engine.tiers.scheduler import TieredScheduler
 from sim.engine.vllm import VllmScheduler
+from sim.engine.windowed import WindowedScheduler
 from sim.errors import InputError, nearest
 
 POLICIES: dict[str, type[Scheduler]] = {
@@ -35,6 +36,8 @@ def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0)
     policy = POLICIES.get(config.preset)
     if policy is None:
         raise InputError("engine.preset", f"no policy plays '{config.preset}'", nearest(config.preset, [*POLICIES]))
+    if config.kept_tokens is not None and policy is VllmScheduler:
+        return WindowedScheduler(config, config.kept_tokens, tick_s)
     if (config.swap is not None or config.tiers) and policy is VllmScheduler:
         return TieredScheduler(config, window, tick_s)  # vLLM's rules; the scenario refuses other presets
     if config.kv_allocation == "contiguous":
