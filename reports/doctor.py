@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -37,7 +39,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything, what is needed first."""
-    return [*_versions(), *_data(), *_folders(), *_extras()]
+    return [*_versions(), *_data(), *_folders(), *_gpus(), *_extras()]
 
 
 def _versions() -> Iterator[Finding]:
@@ -73,6 +75,20 @@ def _folders() -> Iterator[Finding]:
     if free is not None:
         yield Finding("free space", "ok", f"{free.f_bavail * free.f_frsize / 2**30:.0f} GiB in the working folder")
     yield Finding("processors", "ok", str(os.cpu_count() or 1))
+
+
+def _gpus() -> Iterator[Finding]:
+    """Those that the driver names; only measuring a machine needs one."""
+    program, found = shutil.which("nvidia-smi"), ""
+    if program is not None:
+        command = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            yield Finding("gpus", "note", f"{program} gives no answer; a forecast needs none")
+            return
+    names = "; ".join(line.strip() for line in found.splitlines() if line.strip())
+    yield Finding("gpus", "ok" if names else "note", names or "none seen; a forecast needs none")
 
 
 def _extras() -> Iterator[Finding]:

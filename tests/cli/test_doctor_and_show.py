@@ -49,6 +49,27 @@ def test_doctor_names_what_is_missing(servecast: Run, monkeypatch: pytest.Monkey
     assert "MISSING  a-package-nobody-has" in out
 
 
+@pytest.mark.parametrize(
+    ("script", "state", "words"),
+    [
+        ("echo 'NVIDIA H200, 143771 MiB'", "ok", "NVIDIA H200, 143771 MiB"),
+        ("exit 9", "note", "gives no answer"),
+        ("true", "note", "none seen"),
+    ],
+)
+def test_doctor_names_the_gpus_and_needs_none(
+    servecast: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, state: str, words: str
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    code, out, _ = servecast("doctor", "--json")
+    gpus = next(finding for finding in json.loads(out) if finding["what"] == "gpus")
+    assert (code, gpus["state"]) == (0, state)
+    assert words in gpus["detail"]
+
+
 def test_a_trace_is_described_and_drawn(servecast: Run, tmp_path: Path) -> None:
     trace, plot = tmp_path / "requests.csv", tmp_path / "requests.png"
     rows = [f"{n / 4},{100 + n},{10 + n % 3}" for n in range(40)]
