@@ -1,0 +1,131 @@
+"""Layouts against published measurements: what more stages bring, and which prefill/decode split serves most."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sim import Scenario, simulate
+
+# Output tokens/s of Llama-3.3-70B in NVFP4 on RTX PRO 6000, all requests at once: {(prompt, answer): {stages: rate}}.
+# TensorRT-LLM 1.0, docs/source/performance/perf-overview.md (Apache-2.0). Batch limits are not stated.
+STAGES = {
+    (128, 2048): {1: 2422, 2: 4993, 4: 7922},
+    (128, 4096): {4: 4978, 8: 7352},
+    (500, 2000): {1: 1856, 2: 4114, 4: 6939, 8: 9435},
+    (1000, 1000): {4: 5961, 8: 8166},
+    (2048, 2048): {1: 1074, 2: 2336},
+}
+# Output tokens/s of gpt-oss-120b on eight H200, engines of TP 2, SGLang of September 2025 (dstackai/benchmarks,
+# comparison/pd_ratio, Apache-2.0): {(prefill, decode engines, clients, prompt, longest answer): (mean answer, rate)}.
+SPLITS = {
+    (1, 3, 128, 128, 2048): (682.0, 8706),
+    (1, 3, 128, 2046, 2048): (732.3, 8775),
+    (1, 3, 32, 2046, 128): (62.2, 2810),
+    (1, 3, 32, 32784, 2048): (1246.5, 1615),
+    (1, 3, 64, 2046, 128): (66.5, 3615),
+    (2, 2, 128, 128, 2048): (648.4, 7504),
+    (2, 2, 128, 2046, 128): (61.5, 2031),
+    (2, 2, 128, 32784, 2048): (1225.7, 2118),
+    (2, 2, 32, 128, 2048): (614.6, 3632),
+    (2, 2, 32, 2046, 128): (64.8, 2722),
+    (2, 2, 32, 32784, 2048): (1270.7, 2183),
+    (2, 2, 64, 128, 2048): (670.1, 5629),
+    (2, 2, 64, 2046, 128): (65.7, 2663),
+    (2, 2, 64, 32784, 2048): (1278.4, 2626),
+    (3, 1, 128, 128, 2048): (635.0, 6078),
+    (3, 1, 128, 2046, 2048): (814.7, 6656),
+    (3, 1, 32, 2046, 128): (62.6, 2250),
+    (3, 1, 32, 2046, 2048): (728.6, 3349),
+    (3, 1, 64, 128, 2048): (654.0, 4829),
+    (3, 1, 64, 32784, 2048): (1268.6, 2057),
+}
+
+
+def tokens_per_s(document: dict[str, Any]) -> float:
+    rate = simulate(Scenario.from_dict(document)).summary.throughput.output_tokens_per_s
+    assert rate is not None
+    return rate
+
+
+@cache
+def pipeline(stages: int, prompt: int, answer: int) -> float:
+    return tokens_per_s(
+        {
+            "model": "meta-llama/Llama-3.3-70B-Instruct",
+            "hardware": "rtx-pro-6000",
+            "layout": {"pipeline_parallel_size": stages},
+            "engine": {
+                "preset": "tensorrt-llm",
+                "quantization": "nvfp4",
+                "kv_cache_dtype": "fp8",
+                "max_num_seqs": 1024,
+                "max_model_len": prompt + answer + 16,
+            },
+            "workload": {
+                "num_requests": min(3000, 500 * stages),
+                "arrivals": {"process": "constant", "rate_per_s": 1e6},
+                "prompt_tokens": prompt,
+                "output_tokens": answer,
+            },
+        }
+    )
+
+
+def test_what_twice_the_stages_bring() -> None:
+    errors = []
+    for (prompt, answer), measured in STAGES.items():
+        for few, many in itertools.pairwise(measured):
+            predicted = pipeline(many, prompt, answer) / pipeline(few, prompt, answer)
+            errors.append(predicted / (measured[many] / measured[few]) - 1)
+    assert len(errors) == 8
+    assert statistics.median(map(abs, errors)) < 0.15
+
+
+@cache
+def split(prefill: int, decode: int, clients: int, prompt: int, longest: int) -> float:
+    """Answers are spread evenly, as far to both sides of their mean as their longest allows (not published)."""
+    mean, _ = SPLITS[prefill, decode, clients, prompt, longest]
+    low = max(1, round(2 * mean) - longest)
+    pool = {"layout": {"tensor_parallel_size": 2}}
+    return tokens_per_s(
+        {
+            "model": "openai/gpt-oss-120b",
+            "hardware": "h200-sxm",
+            "engine": {"preset": "sglang", "max_model_len": 36000},
+            "cluster": {
+                "disaggregation": {
+                    "prefill": {"replicas": prefill, **pool},
+                    "decode": {"replicas": decode, **pool},
+                    "transfer_gb_per_s": 50,
+                    "overlap": "layerwise",
+                }
+            },
+            "workload": {
+                "num_requests": 500,
+                "arrivals": {"process": "closed_loop", "concurrency": clients},
+                "prompt_tokens": prompt,
+                "output_tokens": {"distribution": "uniform", "min": low, "max": round(2 * mean) - low},
+            },
+        }
+    )
+
+
+def test_throughput_of_splits() -> None:
+    errors = [split(*key) / measured - 1 for key, (_, measured) in SPLITS.items()]
+    assert statistics.median(map(abs, errors)) < 0.20
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_which_split_of_eight_gpus_serves_most(short: bool) -> None:
+    """Right wherever answers are long; where they are short, prompts had been sent before (docs/layouts.md)."""
+    right = pairs = 0
+    for one, other in itertools.combinations(SPLITS, 2):
+        if one[2:] == other[2:] and (one[4] == 128) is short:
+            pairs += 1
+            right += (SPLITS[one][1] > SPLITS[other][1]) == (split(*one) > split(*other))
+    assert (right, pairs) == ((1, 4) if short else (7, 7))
