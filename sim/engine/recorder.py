@@ -27,7 +27,7 @@ def memory_of_run(scheduler: Scheduler, moved: int, held_tokens: int, stranded: 
 
     ``stranded`` blocks are those of the time when the run was planned: the queue may have changed since.
     """
-    awaited, shared = scheduler.awaited_tokens(), scheduler.cached_tokens() + moved - held_tokens
+    awaited, shared = scheduler.awaited_tokens(), scheduler.shared_tokens(held_tokens - moved)
     return awaited - moved if awaited else 0, stranded * scheduler.config.block_size, shared
 
 
@@ -129,7 +129,7 @@ class Recorder:
                 step.accepted,
                 scheduler.awaited_tokens(),
                 scheduler.stranded_blocks() * scheduler.config.block_size,
-                scheduler.cached_tokens() - held,
+                scheduler.shared_tokens(held),
             )
         )
 

@@ -64,6 +64,10 @@ class Scheduler(EngineState, ABC):
             tokens += sum(request.computed for request in outside)
         return tokens
 
+    def shared_tokens(self, held_tokens: int) -> int:
+        """Tokens that requests would hold beyond ``held_tokens`` if nothing were shared."""
+        return self.cached_tokens() - held_tokens if self.pool.shares else 0
+
     def awaited_tokens(self) -> int:
         """Slots that are held for tokens to come, and will be filled; none where blocks are taken as tokens come."""
         return 0

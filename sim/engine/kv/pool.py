@@ -32,10 +32,11 @@ class BlockPool:
     """Free and held blocks of one engine, without prefix caching.
 
     The scheduler asks `free` before it takes; taking more than is free is a bug and raises `AssertionError`.
-    ``finds_decodes`` says whether text is found while it is still being decoded.
+    ``finds_decodes`` says whether text is found while it is still being decoded, ``shares`` whether any is found.
     """
 
     finds_decodes = False
+    shares = False
 
     def __init__(self, usable_blocks: int, block_size: int) -> None:
         self.usable_blocks = usable_blocks

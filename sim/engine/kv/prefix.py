@@ -15,6 +15,7 @@ class PrefixBlockPool(BlockPool):
     """
 
     finds_decodes = True
+    shares = True
 
     def __init__(self, usable_blocks: int, block_size: int) -> None:
         super().__init__(usable_blocks, block_size)

@@ -36,12 +36,12 @@ def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0)
     policy = POLICIES.get(config.preset)
     if policy is None:
         raise InputError("engine.preset", f"no policy plays '{config.preset}'", nearest(config.preset, [*POLICIES]))
+    if config.kv_allocation == "contiguous":
+        return _over_reservations(policy, config.preset)(config, window, tick_s)
     if config.kept_tokens is not None and policy is VllmScheduler:
         return WindowedScheduler(config, config.kept_tokens, tick_s)
     if (config.swap is not None or config.tiers) and policy is VllmScheduler:
         return TieredScheduler(config, window, tick_s)  # vLLM's rules; the scenario refuses other presets
-    if config.kv_allocation == "contiguous":
-        policy = _over_reservations(policy, config.preset)
     return policy(config, window, tick_s)
 
 
