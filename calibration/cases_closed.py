@@ -1,8 +1,12 @@
 """Cases from the silicon sample of aiconfigurator (Apache-2.0, NVIDIA): TTFT and TPOT at a fixed concurrency.
 
-Dense models in aggregated serving. The sample does not say whether a figure is a mean or a median, how many requests
-were sent, nor the engine's limits: means, ten requests a user, greedy sampling and the engine's usual budget are
-assumed, and lengths are drawn in 0.8 to 1.0 of nominal.
+Dense models in aggregated serving. The sample itself gives lengths, concurrency and layout alone. How such runs are made
+is in the same repository: its runners (src/aiconfigurator/eval/benchmarks, later the benchmark template of its
+generator) send prompts and answers of one fixed length, ten requests a user after two to warm up, and read means. Its
+generator (src/aiconfigurator/generator/rule_plugin) deploys engines with a budget of prompt + 1,500 tokens and the
+batch, TensorRT-LLM without chunked prefill and block reuse and with 0.8 of the memory left for the cache, SGLang with
+mixed chunks; its preset "fp8" (sdk/task.py) is 8-bit weights and an 8-bit cache. Those settings are taken for all rows.
+The largest batch is not known: 256, or as many as there are users.
 
 Some rows name fewer GPUs than their load needs (several engines behind one front end, or prompts found in a cache). A
 row is left out where computing its prompts alone would take more than 75 % of the datasheet FLOP/s of its GPUs;
@@ -34,10 +38,10 @@ MODELS: Final = {
 PEAK_DTYPE: Final = {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4"}
 SUSTAINED: Final = 0.75  # of the datasheet peak
 REQUESTS_PER_USER: Final = 10
-SHORTEST: Final = 0.8  # of the nominal length
+SPARE_TOKENS: Final = 1500  # that the generator adds to a prompt's for the budget of a step
 PRESET: Final = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt-llm"}
 SYNCHRONOUS: Final = ("0.12.0",)  # vLLM versions before asynchronous scheduling became the default
-ASSUMED: Final = f"mean or median not stated; {REQUESTS_PER_USER} requests a user assumed"
+ASSUMED: Final = f"fixed lengths, {REQUESTS_PER_USER} requests a user and engine settings as in the source's own runner"
 _FIGURE: Final = "_unstated (mean or median)_ms"
 
 
@@ -73,11 +77,10 @@ def _prefill_share(row: Row) -> float:
     arch, hardware = load_model(MODELS[row["model"]]), load_hardware(HARDWARE[row["gpu"]])
     counts = parameter_counts(arch)
     weights = sum(counts.values()) - counts.get("embedding", 0) - counts.get("lm_head", 0)
-    shorter = (1 + SHORTEST) / 2
-    decode_s = (shorter * float(row["osl"]) - 1) * seconds(row[f"tpot{_FIGURE}"])
+    decode_s = (float(row["osl"]) - 1) * seconds(row[f"tpot{_FIGURE}"])
     requests_per_s = _users(row) / (seconds(row[f"ttft{_FIGURE}"]) + decode_s)
     peak = hardware.compute.peak_flops[PEAK_DTYPE[row["weight_dtype"]]].value * int(float(row["tp"]))
-    return requests_per_s * shorter * float(row["isl"]) * 2 * weights / peak
+    return requests_per_s * float(row["isl"]) * 2 * weights / peak
 
 
 def _users(row: Row) -> int:
@@ -99,8 +102,8 @@ def _case(row: Row) -> Document:
             "workload": {
                 "num_requests": REQUESTS_PER_USER * users,
                 "arrivals": {"process": "closed_loop", "concurrency": users},
-                "prompt_tokens": _lengths(float(row["isl"])),
-                "output_tokens": _lengths(float(row["osl"])),
+                "prompt_tokens": _length(row["isl"]),
+                "output_tokens": _length(row["osl"]),
             },
         },
         "measured": {
@@ -112,7 +115,16 @@ def _case(row: Row) -> Document:
 
 def _engine(row: Row, users: int) -> Document:
     engine: Document = {"preset": PRESET[row["engine"]], "quantization": row["weight_dtype"]}
-    engine |= {"max_num_seqs": max(256, users), "sampling": "greedy"}  # benchmark clients send random tokens, greedily
+    seqs, prompt = max(256, users), int(float(row["isl"])) + SPARE_TOKENS
+    engine |= {"max_num_seqs": seqs, "sampling": "greedy"}  # benchmark clients send random tokens, greedily
+    if row["engine"] == "SGLang":
+        engine |= {"max_prefill_tokens": prompt, "enable_mixed_chunk": True}
+    else:
+        engine["max_num_batched_tokens"] = seqs + prompt
+    if row["weight_dtype"] == "fp8":
+        engine["kv_cache_dtype"] = "fp8"
+    if row["engine"] == "TensorRT-LLM":
+        engine |= {"enable_prefix_caching": False, "gpu_memory_utilization": 0.8}
     if row["engine"] == "vLLM":
         if re.fullmatch(r"[\d.]+", row["engine_version"]):
             engine["version"] = row["engine_version"]
@@ -121,5 +133,5 @@ def _engine(row: Row, users: int) -> Document:
     return engine
 
 
-def _lengths(nominal: float) -> Document:
-    return {"distribution": "uniform", "min": round(SHORTEST * nominal), "max": round(nominal)}
+def _length(nominal: str) -> Document:
+    return {"distribution": "constant", "value": round(float(nominal))}
