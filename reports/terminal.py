@@ -13,7 +13,7 @@ from rich.text import Text
 from reports.text import count, gib, number, percent, seconds, span, usd
 from sim.scenario import Scenario
 from sim.scenario.pools import pools_of
-from sim.summary import Band, Extent, Latency, Summary
+from sim.summary import Band, Extent, Latency, Summary, Utilization
 
 _METRICS = (
     ("ttft", "TTFT", "time to first token"),
@@ -166,9 +166,12 @@ def _service(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
     if slo.attainment is not None:
         good = f"{number(slo.goodput_requests_per_s)} requests/s"
         yield "goodput", f"{good}; {percent(slo.attainment)} of requests within every bound"
-    batch = f"busy {percent(use.busy_fraction)}; batch {number(use.mean_batch_size)} of {scenario.engine.max_num_seqs}"
-    work = f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else ""
-    yield "engine", batch + work
+    if not summary.pools:
+        yield "engine", _engine(use, scenario.engine.max_num_seqs)
+    for name, pool in summary.pools.items():
+        kv = f"; KV cache {percent(pool.kv.peak_utilization)} peak"
+        limit = pools_of(scenario)[name].engine.max_num_seqs
+        yield f"{name} pool", f"{count(pool.gpus, 'GPU')}, {_engine(pool.utilization, limit)}{kv}"
     if summary.drafting is not None:
         drafting = summary.drafting
         yield (
@@ -176,6 +179,11 @@ def _service(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
             f"{percent(drafting.acceptance_rate)} accepted; {number(drafting.tokens_per_step)} tokens a verify step"
             "; ITL counts the gaps between steps, TPOT the time per token",
         )
+
+
+def _engine(use: Utilization, max_num_seqs: int) -> str:
+    batch = f"busy {percent(use.busy_fraction)}; batch {number(use.mean_batch_size)} of {max_num_seqs}"
+    return batch + (f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else "")
 
 
 def _cache(summary: Summary) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from reports.terminal import print_summary
 from sim import Scenario, simulate
 from sim.errors import InputError
 from sim.scenario.pools import gpus_of
@@ -137,3 +140,13 @@ def test_a_decode_pool_that_will_never_admit_again_is_named(action: str) -> None
     assert f"prefill pool: {summary.requests.unfinished} done and keeping their KV cache" in note
     assert summary.utilization.busy_fraction is not None
     assert summary.utilization.busy_fraction <= 1
+
+
+def test_the_summary_says_what_each_pool_did() -> None:
+    asked = scenario(prefill={"replicas": 2})
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_summary(simulate(asked).summary, asked, console=console)
+    text = console.export_text()
+    assert "prefill 2 x TP1 on 2 x h100-sxm, decode 1 x TP1 on 1 x h100-sxm" in text
+    assert "prefill pool" in text
+    assert "decode pool" in text
