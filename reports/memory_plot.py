@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from reports.memory_cases import Asked, Case
 from reports.memory_report import concurrency_row
 from reports.memory_terminal import parts_of
+from reports.plots import house_style, save_figure
 from sim.errors import InputError
-from sim.files import check_picture, whole_file
+from sim.files import check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE: Final = Path(__file__).with_name("servecast.mplstyle")
 # Okabe-Ito, and a line style each: told apart in grey as well.
 _LINES: Final[tuple[tuple[str, Any], ...]] = (
     ("#0072B2", "-"),
@@ -47,12 +47,9 @@ def plot_memory(asked: Asked, target: Path) -> None:
     fitting = [case for case in asked.cases if case.budget is not None]
     if not fitting:
         raise InputError("plot", "nothing to draw: none of the variants fits", "see the remedies of each")
-    import matplotlib
-
-    with matplotlib.rc_context(fname=STYLE):
+    with house_style():
         figure = _draw(asked, fitting)
-        with whole_file(target) as partial:
-            figure.savefig(partial, metadata={"Software": None} if target.suffix.lower() == ".png" else None)
+        save_figure(figure, target)
 
 
 def _draw(asked: Asked, cases: list[Case]) -> Figure:

@@ -13,6 +13,7 @@ from sim.result import Result
 #: A folder that holds these files was written by servecast and may be replaced.
 _MARKS: Final = {"scenario.yaml", "summary.json"}
 _OURS: Final = {*_MARKS, "requests.parquet", "steps.parquet", "report.html", "plots", "timeline.json"}
+_PICTURES: Final = {".png", ".svg"}
 
 
 def check_target(out: Path) -> None:
@@ -22,6 +23,8 @@ def check_target(out: Path) -> None:
             raise InputError("--out", f"{out} exists and is not a folder", "name another")
         if out.is_dir() and (strange := _not_of_a_run(out)):
             raise InputError("--out", f"{out} holds other files ({strange})", "name a new or empty folder")
+        if Path.cwd().is_relative_to(out.resolve()):  # a folder is replaced as a whole, and this one is stood in
+            raise InputError("--out", f"{out} is the folder you are in, or holds it", "name another folder")
         parent = _existing_parent(out)
     except OSError as error:
         raise InputError("--out", f"cannot write {out}: {error.strerror or error}", "name another folder") from None
@@ -34,7 +37,7 @@ def _not_of_a_run(folder: Path) -> str:
     present = {entry.name for entry in folder.iterdir()}
     strange = present - _OURS or (present if not present >= _MARKS else set())
     if not strange and (folder / "plots").is_dir():
-        strange = {f"plots/{entry.name}" for entry in (folder / "plots").iterdir() if entry.suffix != ".png"}
+        strange = {f"plots/{entry.name}" for entry in (folder / "plots").iterdir() if entry.suffix not in _PICTURES}
     return min(strange, default="")
 
 

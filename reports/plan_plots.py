@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reports.plan_canvas import BLUE, GREEN, GREY, INK, MARKS, VERMILLION, house_style, new_figure, save_figure
 from reports.plan_terminal import brief, name_of, short
+from reports.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    MARKS,
+    PICTURES,
+    VERMILLION,
+    house_style,
+    new_figure,
+    save_pictures,
+)
 from sim.planner.outcome import DayPlan, FrontPoint, Plan, Row
 
 if TYPE_CHECKING:
@@ -16,20 +28,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_KINDS: Final = 8
-PICTURES: Final = ("plan.png", "day.png")
 
 
 def write_plan_plots(plan: Plan, folder: Path) -> None:
-    """Write ``plan.png``, and ``day.png`` where the plan has a day; none where nothing keeps the promise."""
+    """Write ``plan``, and ``day`` where the plan has a day; none where nothing keeps the promise."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PICTURES:
-        (folder / name).unlink(missing_ok=True)
+    for name, suffix in itertools.product(("plan", "day"), PICTURES):
+        (folder / name).with_suffix(suffix).unlink(missing_ok=True)
     if plan.winner is None:
         return
     with house_style():
-        save_figure(_figure(plan, plan.winner), folder / "plan.png")
+        save_pictures(_figure(plan, plan.winner), folder / "plan")
         if plan.day is not None and plan.day.static_replicas is not None:
-            save_figure(_day(plan, plan.day), folder / "day.png")
+            save_pictures(_day(plan, plan.day), folder / "day")
 
 
 def _figure(plan: Plan, winner: Row) -> Figure:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 STYLE: Final = Path(__file__).with_name("servecast.mplstyle")
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#00785A"
+MARKS: Final = "osD^vPX*<>hdp"
+PICTURES: Final = (".png", ".svg")
 INK, GREY = "#333333", "#777777"
 _TITLES: Final = {
     "ttft": "Time to first token",
@@ -33,14 +35,14 @@ _TITLES: Final = {
 
 
 def write_plots(result: Result, folder: Path) -> None:
-    """Write ``latency_cdf.png``, ``over_time.png`` and ``latency_by_arrival.png`` (those that have data)."""
+    """Write ``latency_cdf``, ``over_time`` and ``latency_by_arrival`` (those that have data) as PNG and as SVG."""
     folder.mkdir()
     with house_style():
         if result.summary.e2e_s.mean is not None:
-            save_figure(_latency_cdf(result), folder / "latency_cdf.png")
-            save_figure(_latency_by_arrival(result), folder / "latency_by_arrival.png")
+            save_pictures(_latency_cdf(result), folder / "latency_cdf")
+            save_pictures(_latency_by_arrival(result), folder / "latency_by_arrival")
         if (series := series_of(result)) is not None:
-            save_figure(_over_time(result, series), folder / "over_time.png")
+            save_pictures(_over_time(result, series), folder / "over_time")
 
 
 @contextmanager
@@ -60,6 +62,12 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
+
+
+def save_pictures(figure: Figure, stem: Path) -> None:
+    """Write the figure to ``stem`` with each suffix of `PICTURES`: to look at, and for documents."""
+    for suffix in PICTURES:
+        save_figure(figure, stem.with_suffix(suffix))
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -167,7 +175,8 @@ def _latency_by_arrival(result: Result) -> Figure:
         shown = np.flatnonzero(~np.isnan(values))
         shown = shown[:: max(1, len(shown) // 5000)]
         unit, factor = _unit(float(np.median(values[shown])))
-        axis.plot(since_s[shown], values[shown] * factor, ".", color=BLUE, markersize=3, alpha=0.5, markeredgewidth=0)
+        axis.plot(since_s[shown], values[shown] * factor, ".", color=BLUE, markersize=3, alpha=0.5, markeredgewidth=0,
+                  rasterized=True)  # fmt: skip
         axis.set_title(_TITLES[metric])
         axis.set(ylabel=unit)
         axis.set_ylim(bottom=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reports.plan_canvas import GREY, INK, MARKS, VERMILLION, house_style, new_figure, save_figure
+from reports.plots import GREY, INK, MARKS, PICTURES, VERMILLION, house_style, new_figure, save_pictures
 from sim.planner.record import Record
 from sim.planner.sweeping import SweepResult
 from sim.scenario import SloSpec
@@ -88,12 +88,12 @@ class _Multiples:
         return self._records[tuple(held[key] for key in self._keys)]
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
-        """(file name, figure) of each combination of the keys beyond the third."""
+        """(file name without suffix, figure) of each combination of the keys beyond the third."""
         combinations = itertools.product(*(axis.values for axis in self.rest))
         several = sum(len(axis.values) > 1 for axis in self.rest) > 0
         for number, fixed in enumerate(itertools.islice(combinations, MOST_FIGURES)):
             held = dict(zip((axis.key for axis in self.rest), fixed, strict=True))
-            yield f"sweep-{number + 1:02d}.png" if several else "sweep.png", self._figure(held)
+            yield f"sweep-{number + 1:02d}" if several else "sweep", self._figure(held)
 
     def _figure(self, held: Held) -> Figure:
         columns = self.columns.values if self.columns else (None,)
@@ -147,12 +147,13 @@ class _Multiples:
 def write_sweep_plots(result: SweepResult, slo: SloSpec, folder: Path) -> None:
     """Write a figure for each combination of the keys beyond the third, at most `MOST_FIGURES`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("sweep*.png"):
-        old.unlink()
+    for suffix in PICTURES:
+        for old in folder.glob(f"sweep*{suffix}"):
+            old.unlink()
     if any(record.summary for record in result.records):
         with house_style():
             for name, figure in _Multiples(result, slo).figures():
-                save_figure(figure, folder / name)
+                save_pictures(figure, folder / name)
 
 
 def panels_of(slo: SloSpec) -> list[Panel]:

@@ -104,4 +104,4 @@ def test_the_folder_holds_table_plots_and_question(small: Scenario, tmp_path: Pa
     write_sweep(result, small, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plots", "sweep.json", "sweep.parquet"]
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "sweep.parquet"), result.table, check_dtype=False)
-    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["sweep.png"]
+    assert [path.name for path in sorted((tmp_path / "plots").iterdir())] == ["sweep.png", "sweep.svg"]

@@ -27,7 +27,7 @@ def test_a_run_leaves_everything_the_contract_names(toy: ToyRun, tmp_path: Path)
     write_outputs(toy.result, tmp_path / "run")
     names = set(contents(tmp_path / "run"))
     assert {"scenario.yaml", "summary.json", "requests.parquet", "steps.parquet", "timeline.json"} <= names
-    assert {"plots/latency_cdf.png", "plots/over_time.png"} <= names
+    assert {"plots/latency_cdf.png", "plots/latency_cdf.svg", "plots/over_time.png", "plots/over_time.svg"} <= names
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
