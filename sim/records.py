@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 import numpy as np
@@ -69,7 +70,7 @@ STEP_COLUMNS: Final = (
 
 
 class Columns:
-    """Append-only typed columns; rows are buffered as doubles and moved over in bulk, which is several times cheaper.
+    """Append-only typed columns; rows are packed as doubles and moved over in bulk, which is several times cheaper.
 
     Whole numbers are exact up to 2**53.
 
@@ -79,29 +80,29 @@ class Columns:
     (1, 7)
     """
 
-    __slots__ = ("_buffer", "_data", "_full", "_width", "names")
+    __slots__ = ("_buffer", "_data", "_full", "_row", "names")
 
     def __init__(self, columns: tuple[tuple[str, str], ...]) -> None:
         self.names = tuple(name for name, _ in columns)
         self._data: tuple[array[float], ...] = tuple(array(code) for _, code in columns)
-        self._buffer = array("d")
-        self._width = len(columns)
-        self._full = BUFFERED_ROWS * self._width
+        self._row = Struct(f"{len(columns)}d")
+        self._buffer = bytearray()
+        self._full = BUFFERED_ROWS * self._row.size
 
     def append(self, row: Sequence[float]) -> None:
         """Add a row, values in column order."""
-        self._buffer.extend(row)
+        self._buffer += self._row.pack(*row)
         if len(self._buffer) >= self._full:
             self._flush()
 
     def _flush(self) -> None:
-        rows = np.frombuffer(self._buffer).reshape(-1, self._width)
+        rows = np.frombuffer(self._buffer).reshape(-1, len(self.names))
         for index, column in enumerate(self._data):
             column.frombytes(rows[:, index].astype(column.typecode).tobytes())
-        self._buffer = array("d")
+        self._buffer = bytearray()
 
     def __len__(self) -> int:
-        return len(self._data[0]) + len(self._buffer) // self._width
+        return len(self._data[0]) + len(self._buffer) // self._row.size
 
     def column(self, name: str) -> array[float]:
         """The column called ``name`` (shared, not a copy); ``numpy.asarray`` of it copies nothing."""

@@ -18,10 +18,11 @@ class Arrival(simpy.Event):
     """A timeout that goes off before everything else of the same instant: arrivals join before a step is scheduled."""
 
     def __init__(self, env: simpy.Environment, delay: SimTime) -> None:
-        super().__init__(env)
+        self.env = env  # without a call of the base class, as SimPy's own timeouts
+        self.callbacks = []
         self._ok = True
         self._value = None
-        env.schedule(self, priority=URGENT, delay=delay)
+        env.schedule(self, URGENT, delay)
 
 
 def after(env: simpy.Environment, delay: Tick, act: Callable[[], None]) -> simpy.Event:

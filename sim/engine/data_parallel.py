@@ -164,7 +164,7 @@ class RankGroup:
             for rank in self.ranks:
                 rank.shorten(self._jump.steps)
             assert self._alarm is not None
-            moved = Alarm(self.env, self._jump.wake - self.env.now, self.ranks[0].index)
+            moved = Alarm(self.env, self._jump.wake - self.env.now, self.ranks[0].alarm_priority)
             moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
             self._alarm = moved
 
@@ -232,7 +232,7 @@ class RankGroup:
 
     def _sleep_until(self, tick: Tick) -> simpy.Event:
         self.ranks[0].events += 1
-        self._alarm = Alarm(self.env, tick - self.env.now, self.ranks[0].index)
+        self._alarm = Alarm(self.env, tick - self.env.now, self.ranks[0].alarm_priority)
         return self._alarm
 
     # -- time by change -----------------------------------------------------------------------------------------------

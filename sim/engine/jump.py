@@ -53,7 +53,7 @@ class Jump:
 
     def waiting_at(self, step: int) -> int:
         """Queue length when step ``step`` is scheduled."""
-        return self.waiting + bisect_right(self.arrivals, self.scheduled(step))
+        return self.waiting + bisect_right(self.arrivals, self.scheduled(step)) if self.arrivals else self.waiting
 
     def scheduled_before(self, now: Tick) -> int:
         """Steps of the run that are scheduled before ``now``."""

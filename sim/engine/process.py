@@ -19,13 +19,14 @@ from sim.engine.step import InFlight
 
 
 class Alarm(simpy.Event):
-    """A timeout of engine ``index``: of several at one instant the smallest index goes off first, whenever set."""
+    """A timeout with an engine's ``alarm_priority``: of several at one instant that of the first engine goes off first."""
 
-    def __init__(self, env: simpy.Environment, delay: SimTime, index: int) -> None:
-        super().__init__(env)
+    def __init__(self, env: simpy.Environment, delay: SimTime, priority: EventPriority) -> None:
+        self.env = env  # without a call of the base class, as SimPy's own timeouts
+        self.callbacks = []
         self._ok = True
         self._value = None
-        env.schedule(self, priority=EventPriority(NORMAL + index), delay=delay)
+        env.schedule(self, priority, delay)
 
 
 class EngineProcess(ABC):
@@ -43,6 +44,7 @@ class EngineProcess(ABC):
         self.env = env
         self.scheduler = scheduler
         self.index = index
+        self.alarm_priority = EventPriority(NORMAL + index)
         self.steps = 0
         self.events = 0
         self.inbox: Inbox | None = None
@@ -148,12 +150,13 @@ class EngineProcess(ABC):
 
     def _sleep_until(self, tick: Tick) -> simpy.Event:
         self.events += 1
-        self._alarm = Alarm(self.env, tick - self.env.now, self.index)
-        return self._alarm
+        env = self.env
+        alarm = self._alarm = Alarm(env, tick - env.now, self.alarm_priority)
+        return alarm
 
     def _move_alarm(self, tick: Tick) -> None:
         """Wake up at ``tick`` instead: the old timer goes off unheard."""
         assert self._alarm is not None
-        moved = Alarm(self.env, tick - self.env.now, self.index)
+        moved = Alarm(self.env, tick - self.env.now, self.alarm_priority)
         moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
         self._alarm = moved

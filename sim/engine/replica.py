@@ -77,14 +77,12 @@ class Replica(EngineProcess):
     def _run(self) -> Generator[simpy.Event, Any, None]:
         while self._alive:
             ahead = self._decodes_ahead()
-            if ahead:
-                yield from self._jump_over(ahead)
-            else:
+            if not ahead:
                 step = self._schedule()
                 if step is not None:
                     self._start(step)
-                    if not self.scheduler.draining and self._decodes_ahead():
-                        continue  # one sleep for this step and those that follow
+                    if not self.scheduler.draining:
+                        ahead = self._decodes_ahead()  # one sleep for this step and those that follow
                 elif self._in_flight:
                     yield from self._take_in()
                 elif self._scripted:
@@ -92,6 +90,8 @@ class Replica(EngineProcess):
                 elif self.inbox is None or not self.inbox.fresh:
                     yield self._wait()
                     self._idle = None
+            if ahead:
+                yield from self._jump_over(ahead)
             while len(self._in_flight) >= self._depth:
                 yield from self._take_in()
 
@@ -136,7 +136,7 @@ class Replica(EngineProcess):
         if self._log:
             self._log.scheduled(self.steps, step, now, start, end, len(self.scheduler.waiting))
         self.steps += 1
-        self._launch(InFlight(start, end, step.finishing))
+        self._launch(InFlight(end, step.finishing))
 
     def _occupy(self, shape: StepShape) -> tuple[Tick, Tick]:
         """When a step scheduled now begins and ends."""
@@ -217,30 +217,26 @@ class Replica(EngineProcess):
             jump.steps = 1
             self._launch(self._settle(jump))
             return
-        if jump.wake > self.env.now:
+        wake = jump.wake
+        if wake > self.env.now:
             self._jump = jump
-            yield self._sleep_until(jump.wake)
+            yield self._sleep_until(wake)
             self._jump = None
         if jump.steps:
             self._in_flight.clear()
             self._launch(self._settle(jump))
 
     def _plan(self, ahead: int) -> Jump:
-        now, shape, group = self.env.now, self.scheduler.decode_shape(), self.scheduler.group
+        now, scheduler, in_flight = self.env.now, self.scheduler, self._in_flight
+        shape, base, waiting = scheduler.decode_shape(), max(now, self._last_end), len(scheduler.waiting)
+        group = scheduler.group
         if isinstance(group, VerifyGroup):
-            base, waiting = max(now, self._last_end), len(self.scheduler.waiting)
             return plan_verify(group, self.timer, shape, base=base, steps=ahead, now=now, waiting=waiting)
-        first, increment, steps = self.timer.decode_run(shape, self.scheduler.growing_windowed())
+        first, increment, steps = self.timer.decode_run(shape, scheduler.growing_windowed())
+        next_schedule = in_flight[0].end if len(in_flight) >= self._depth else now
+        steps = ahead if ahead <= steps else int(steps)
         return Jump(
-            base=max(now, self._last_end),
-            first=first,
-            increment=increment,
-            steps=ahead if ahead <= steps else int(steps),
-            depth=self._depth,
-            next_schedule=self._in_flight[0].end if len(self._in_flight) >= self._depth else now,
-            shape=shape,
-            waiting=len(self.scheduler.waiting),
-            stranded=self.scheduler.stranded_blocks(),
+            base, first, increment, steps, self._depth, next_schedule, shape, waiting, scheduler.stranded_blocks()
         )
 
     def _settle(self, jump: Jump) -> InFlight:
@@ -253,8 +249,9 @@ class Replica(EngineProcess):
             finishing = self.scheduler.extend(steps)
             self.steps += steps
         self.recorder.close_run(self, row)
-        self._times.jumped(jump.end(steps))
-        return InFlight(jump.end(steps - 1), jump.end(steps), finishing)
+        end = jump.end(steps)
+        self._times.jumped(end)
+        return InFlight(end, finishing)
 
     def _settle_one_by_one(self, jump: Jump, log: StepLog) -> list[Request]:
         finishing: list[Request] = []

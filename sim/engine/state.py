@@ -110,10 +110,10 @@ class EngineState:
 
     def padding_tokens(self) -> int:
         """Unused slots in the last blocks of all running requests."""
-        padding, size = sum(group.padding for group in self.groups), self.config.block_size
-        for request in self.partial:
-            padding += self.held_blocks(request) * size - request.computed
-        for outside in (self.draining, self.kept):
+        padding, size = self.group.padding, self.config.block_size
+        for group in self.flying:
+            padding += group.padding
+        for outside in (self.partial, self.draining, self.kept):
             for request in outside:
                 padding += self.held_blocks(request) * size - request.computed
         return padding

@@ -44,8 +44,7 @@ class Step:
 
 
 class InFlight(NamedTuple):
-    """A step that runs: when, and whose last token it samples."""
+    """A step that runs: until when, and whose last token it samples."""
 
-    start: Tick
     end: Tick
     finishing: list[Request]
