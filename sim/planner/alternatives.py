@@ -8,19 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sim.planner.bench import Bench, Outcome, Task, Trial
-from sim.planner.capacity import Capacity, capacity, near
+from sim.planner.capacity import TOLERANCE, Capacity, capacity, kept_by, near
 from sim.planner.case import Case
 from sim.planner.fronts import front
 from sim.planner.ground import Ground
+from sim.planner.hunt import rank
 from sim.planner.outcome import FrontPoint, Range, Row, WhatIf
 from sim.planner.rows import budget_words, deployment_of, in_words, kept_row, point_of, promise_words, refused_row
-from sim.planner.search import Found, fewest, groups_of, rank
+from sim.planner.search import Found, fewest, groups_of
 from sim.planner.space import Cell, Options
-from sim.planner.whatifs import variations
+from sim.planner.whatifs import Variation, variations
 
-MOST_KINDS: Final = 8  # kinds of deployment beside which a row is shown
-ASKED_KINDS: Final = 3  # of which what-ifs are asked
+MOST_KINDS: Final = 6  # kinds of deployment beside which a row is shown
+ASKED_KINDS: Final = 3  # of which what-ifs are asked, and what they would need if steps took more or less time
 _LADDER: Final = (0.3, 0.6)  # parts of the highest load, for the fronts
+_COARSE: Final = 1.08  # tolerance of the highest load of all but the winner
 
 
 @dataclass
@@ -58,14 +60,18 @@ class Alternatives:
         assert found.best is not None
         chosen = self._chosen(fitting, found.best.trial.cell.group)
         kinds = [Kind(cells) for cells in chosen]
-        bests = self._bench.together([fewest(self._case, kind.cells, self._ground) for kind in kinds])
-        for kind, best in zip(kinds, bests, strict=True):
+        bests = self._bench.together([fewest(self._case, kind.cells, self._ground, found) for kind in kinds[1:]])
+        for kind, best in zip(kinds, [found.best, *bests], strict=True):
             kind.best = best
         kinds.sort(key=lambda kind: (kind.best is None, self._order(kind)))
-        self._bench.together(
-            [self._look_around(kind, place) for place, kind in enumerate(kinds) if kind.best is not None]
-        )
+        kept = [kind for kind in kinds if kind.best is not None]
+        self._bench.together([self._look_around(kind, place) for place, kind in enumerate(kept)])
+        worst = math.inf if kinds[0].slower is None else self._cost(kinds[0].slower)
+        self._bench.together([self._may_tie(kind, worst) for kind in kept[ASKED_KINDS:]])
         return kinds
+
+    def _cost(self, outcome: Outcome) -> float:
+        return self._ground.cost(outcome.trial.cell, outcome.trial.replicas)
 
     def _order(self, kind: Kind) -> tuple[Any, ...]:
         return rank(self._ground, kind.best) if kind.best else (self._ground.cost(kind.cells[0], 1), kind.cells[0].key)
@@ -89,12 +95,15 @@ class Alternatives:
         """Limits, the band, and points for the fronts, of a kind that keeps the promise."""
         assert kind.best is not None
         cell, replicas = kind.best.trial.cell, kind.best.trial.replicas
-        kind.limits = yield from capacity(self._case, cell, replicas, self._ground, kind.best)
+        tolerance = TOLERANCE if place == 0 else _COARSE
+        kind.limits = yield from capacity(self._case, cell, replicas, self._ground, kind.best, tolerance)
+        if place >= ASKED_KINDS:
+            return
         kind.faster = yield from self._in_band(kind, 1 / (1 + self._band))
         kind.slower = yield from self._in_band(kind, 1 + self._band)
         loads = [Trial(self._case, cell, replicas, float(f"{kind.limits.factor * part:.3g}")) for part in _LADDER]
         most = self._ground.most_replicas(cell)
-        numbers = (replicas + 1, 2 * replicas) if place < ASKED_KINDS and most > replicas else ()
+        numbers = (replicas + 1, 2 * replicas) if place == 0 and most > replicas else ()
         more = dict.fromkeys(min(most, number) for number in numbers)
         kind.around = yield [*loads, *(Trial(self._case, cell, number) for number in more)]
 
@@ -106,6 +115,17 @@ class Alternatives:
         trial = kind.best.trial
         guess = math.ceil(trial.replicas * times / max(kind.limits.factor, 1.0) - 1e-9)
         return (yield from near(self._case.slower(times), trial.cell, self._ground, guess))
+
+    def _may_tie(self, kind: Kind, worst: float) -> Task[None]:
+        """Whether faster steps would make the kind cost no more than ``worst``."""
+        assert kind.best is not None
+        cell = kind.best.trial.cell
+        affordable = [n for n in range(1, kind.best.trial.replicas) if self._ground.cost(cell, n) <= worst + 1e-9]
+        if self._cost(kind.best) <= worst + 1e-9:
+            kind.faster = kind.best
+        elif affordable and self._band > 0:
+            faster = self._case.slower(1 / (1 + self._band))
+            kind.faster = yield from kept_by(faster, cell, self._ground, affordable[-1])
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -185,18 +205,27 @@ class Alternatives:
         asked = [kind for kind in kinds if kind.best is not None][:ASKED_KINDS]
         cells = [kind.best.trial.cell for kind in asked if kind.best]
         questions = list(variations(self._case, self._options, cells))
-        tasks = []
-        for question in questions:
-            for kind in asked:
-                assert kind.best is not None
-                per_load = kind.best.trial.replicas / max(kind.limits.factor, 1.0)
-                guess = math.ceil(per_load * question.times - 1e-9)
-                tasks.append(near(question.case, question.cell(kind.best.trial.cell), self._ground, guess))
-        outcomes = iter(self._bench.together(tasks))
-        return tuple(self._answer(question.name, kinds[0], [next(outcomes) for _ in asked]) for question in questions)
+        answers = self._bench.together([self._asked(question, asked) for question in questions])
+        return tuple(
+            self._answer(question.name, kinds[0], answer) for question, answer in zip(questions, answers, strict=True)
+        )
 
-    def _answer(self, name: str, winner: Kind, outcomes: list[Outcome | None]) -> WhatIf:
-        kept = [outcome for outcome in outcomes if outcome is not None]
+    def _asked(self, question: Variation, asked: Sequence[Kind]) -> Task[list[Outcome]]:
+        """The winner's kind in the fewest replicas, then each other in no more than cost as much as the best so far."""
+        found: list[Outcome] = []
+        for kind in asked:
+            assert kind.best is not None
+            cell = question.cell(kind.best.trial.cell)
+            guess = math.ceil(kind.best.trial.replicas / max(kind.limits.factor, 1.0) * question.times - 1e-9)
+            cheapest = min((self._cost(outcome) for outcome in found), default=math.inf)
+            most = self._ground.most_replicas(cell)
+            while most and self._ground.cost(cell, most) > cheapest + 1e-9:
+                most -= 1
+            outcome = yield from near(question.case, cell, self._ground, guess, most)
+            found += [outcome] if outcome is not None else []
+        return found
+
+    def _answer(self, name: str, winner: Kind, kept: list[Outcome]) -> WhatIf:
         if not kept:
             return WhatIf(question=name, same=False)
         best = min(kept, key=lambda outcome: rank(self._ground, outcome))

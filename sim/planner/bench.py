@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sim.planner.case import Case
 from sim.planner.executors import Executor
@@ -16,16 +16,24 @@ from sim.planner.sweeping import measured
 from sim.planner.verdict import Verdict, judge
 
 Result = TypeVar("Result")
+CLEAR: Final = 1.02  # times its bound: beyond that a statistic is broken clearly enough to speak of other deployments
 
 
 class Trial(NamedTuple):
-    """A deployment under a load: ``factor`` times that of the case. ``whole``: never stopped early."""
+    """A deployment under a load.
+
+    Attributes:
+        factor: of the case's load.
+        whole: never stopped early.
+        ceiling: stopped once a statistic of the promise is certain to exceed its bound so many times.
+    """
 
     case: Case
     cell: Cell
     replicas: int
     factor: float = 1.0
     whole: bool = False
+    ceiling: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +71,34 @@ class Bench:
         self._store = store
         self._min_attainment = min_attainment
         self._progress = progress
-        self.keys: dict[str, None] = {}  # of every simulation asked for, in order; stored ones count as well
+        self.keys: dict[str, None] = {}  # names of all simulations asked for, in order; stored ones count as well
         self.outcomes: list[Outcome] = []
 
     def run(self, trials: Sequence[Trial]) -> list[Outcome]:
         """The outcomes of ``trials``, in order. The same scenario is simulated once."""
-        scenarios = [trial.case.scenario(trial.cell, trial.replicas, trial.factor) for trial in trials]
-        keys = [scenario.scenario_hash for scenario in scenarios]
-        whole = {key for key, trial in zip(keys, trials, strict=True) if trial.whole}
-        records = {key: record for key in keys if (record := self._store.get(key, whole=key in whole))}
-        jobs = {
-            key: Job(key, scenario.given, None if key in whole else self._min_attainment)
-            for key, scenario in zip(keys, scenarios, strict=True)
-            if key not in records
-        }
-        self.keys |= dict.fromkeys(keys)
-        done = len(self.keys) - len(jobs)
-        for record in measured(self._executor, self._store, list(jobs.values())):
-            records[record.key] = record
-            done += 1
+        jobs = [self._job(trial) for trial in trials]
+        records = {job.name: record for job in jobs if (record := self._known(job)) is not None}
+        self.keys |= dict.fromkeys(record.name for record in records.values())
+        left = list({job.name: job for job in jobs if job.name not in records}.values())
+        needed = len(self.keys) + len(left)
+        for number, record in measured(self._executor, self._store, left):
+            records[left[number].name] = record
+            self.keys[record.name] = None
             if self._progress is not None:
-                self._progress(done, len(self.keys))
+                self._progress(len(self.keys), max(needed, len(self.keys)))
         found = [
-            Outcome(trial, records[key], judge(records[key], trial.case.slo, self._min_attainment))
-            for key, trial in zip(keys, trials, strict=True)
+            Outcome(trial, records[job.name], judge(records[job.name], trial.case.slo, self._min_attainment))
+            for trial, job in zip(trials, jobs, strict=True)
         ]
         self.outcomes += found
         return found
+
+    def _job(self, trial: Trial) -> Job:
+        scenario = trial.case.scenario(trial.cell, trial.replicas, trial.factor)
+        return Job(scenario.scenario_hash, scenario.given, None if trial.whole else self._min_attainment, trial.ceiling)
+
+    def _known(self, job: Job) -> Record | None:
+        return self._store.get(job.key, whole=job.min_attainment is None, ceilings=(job.ceiling, CLEAR))
 
     def together(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """Run tasks side by side: each round holds what every one of them asks for next.

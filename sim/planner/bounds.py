@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from sim.planner.demand import Demand
-from sim.planner.physics import Physics, windowed_keys, windowed_pairs
+from sim.planner.physics import Line, Physics, windowed_keys, windowed_pairs
 from sim.planner.windows import Windows
 from sim.scenario import SloSpec
 from sim.workload import Floats
@@ -98,11 +98,14 @@ class PoolBounds:
         """(n,) the same where steps are shared with others: without fixed parts."""
         return self.physics.token_s * self.demand.new_tokens + self._pairs_s
 
-    def work_s(self, *, prefill: bool, decode: bool) -> Floats:
+    def work_s(self, *, prefill: bool, decode: bool, tpot_s: float | None = None) -> Floats:
         """(vectors, n): the sum of any vector over requests is work that no engine can undercut; the largest binds.
 
         Steps are at least decode tokens over sequences, computed tokens over tokens, cached tokens over the cache. A
         step costs a line of the physics, or the least step.
+
+        Args:
+            tpot_s: no request takes longer a token, see `_hurried_s`.
         """
         new = self.demand.new_tokens if prefill else np.zeros(len(self.demand))
         decodes = self.decodes if decode else np.zeros(len(self.demand))
@@ -116,7 +119,25 @@ class PoolBounds:
         )
         attention = (self._pairs_s if prefill else 0.0) + (self._keys_s if decode else 0.0)
         lines = [line.fixed_s * steps + (line.token_s * (new + decodes) + attention) for line in self.physics.lines]
+        hurried = self._hurried_s(tpot_s) if decode and tpot_s is not None else []
+        lines += [fixed_s + line.token_s * (new + decodes) + attention for line, fixed_s in hurried]
         return np.concatenate([*lines, self.physics.least_step_s * steps])
+
+    def _hurried_s(self, tpot_s: float) -> list[tuple[Line, Floats]]:
+        """[(line, (1, n) fixed time of the steps that decode each request)], if no token takes longer than ``tpot_s``.
+
+        Request i adds at least k_i to every step that decodes it: a token's time and the keys of its prompt. A step s
+        that decodes a set of them lasts d_s >= F + K_s, K_s the sum of their k_i. Their TPOT says
+        sum_s K_s d_s = sum_i k_i (time that i decodes) <= tpot_s sum_s K_s. Thus sum_s K_s^2 <= (tpot_s - F) sum_s K_s
+        and, by Cauchy-Schwarz there are at least sum_s K_s / (tpot_s - F) steps: as if the batch were capped.
+        """
+        p, first = self.physics, self.demand.new_tokens + self.demand.cached_tokens + 1
+        keys_s = p.key_s * first + p.windowed_key_s * (first if p.window is None else np.minimum(first, p.window))
+        return [
+            (line, (line.fixed_s / (tpot_s - line.fixed_s) * (line.token_s + keys_s) * self.decodes)[None, :])
+            for line in p.lines
+            if line.fixed_s < tpot_s
+        ]
 
 
 @dataclass(frozen=True)
@@ -167,7 +188,8 @@ class Bounds:
         engines = 0.0
         for window in windows:
             for pool, prefill, decode, count in self._phases(pools, window.prompts_only):
-                engines = max(engines, window.busy(pool.work_s(prefill=prefill, decode=decode)) / count)
+                work_s = pool.work_s(prefill=prefill, decode=decode, tpot_s=window.tpot_s)
+                engines = max(engines, window.busy(work_s) / count)
         return max(1, math.ceil(engines / SLACK - 1e-9))
 
     def _phases(self, pools: tuple[int, int], prompts_only: bool) -> list[tuple[PoolBounds, bool, bool, int]]:

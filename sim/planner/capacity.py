@@ -11,7 +11,7 @@ from sim.planner.case import Case
 from sim.planner.ground import Ground
 from sim.planner.space import Cell
 
-TOLERANCE: Final = 1.04  # between the load that holds and the one that does not
+TOLERANCE: Final = 1.04
 _MOST: Final = 64.0
 _LEAST: Final = 1 / 64
 
@@ -34,11 +34,19 @@ class Capacity:
         return self.holds.trial.factor if self.holds else 0.0
 
 
-def capacity(case: Case, cell: Cell, replicas: int, ground: Ground, known: Outcome | None = None) -> Task[Capacity]:
+def capacity(
+    case: Case,
+    cell: Cell,
+    replicas: int,
+    ground: Ground,
+    known: Outcome | None = None,
+    tolerance: float = TOLERANCE,
+) -> Task[Capacity]:
     """Bisect (on a logarithmic scale) between a load that holds and one that bounds or a simulation refute.
 
     Args:
         known: an outcome that keeps the promise at the case's own load, where there is one.
+        tolerance: between the load that holds and the one that does not.
     """
     low, high, holds, breaks = 1.0, 1.0, known, None
     if known is None:
@@ -50,7 +58,7 @@ def capacity(case: Case, cell: Cell, replicas: int, ground: Ground, known: Outco
             return Capacity(None, breaks)
     else:
         high = _first_refuted(case, cell, replicas, ground)
-    while high / low > TOLERANCE:
+    while high / low > tolerance:
         factor = _rounded(math.sqrt(low * high))
         if not low < factor < high:
             break
@@ -70,29 +78,30 @@ def _first_refuted(case: Case, cell: Cell, replicas: int, ground: Ground) -> flo
     return factor
 
 
-def near(case: Case, cell: Cell, ground: Ground, guess: int) -> Task[Outcome | None]:
-    """The fewest replicas that keep the promise, from a guess up or down; None within the budgets.
+def near(case: Case, cell: Cell, ground: Ground, guess: int, most: int | None = None) -> Task[Outcome | None]:
+    """The fewest replicas that keep the promise, from a guess up or down; None within ``most`` or the budgets.
 
     Takes for granted that more replicas serve no worse.
     """
-    most = ground.most_replicas(cell)
+    most = ground.most_replicas(cell) if most is None else most
     replicas = max(1, min(guess, most))
-    kept = (yield from _kept(case, cell, ground, replicas)) if most else None
+    kept = (yield from kept_by(case, cell, ground, replicas)) if most else None
     if kept is None:
         while kept is None and replicas < most:
             replicas += 1
-            kept = yield from _kept(case, cell, ground, replicas)
+            kept = yield from kept_by(case, cell, ground, replicas)
         return kept
     while replicas > 1:
         replicas -= 1
-        fewer = yield from _kept(case, cell, ground, replicas)
+        fewer = yield from kept_by(case, cell, ground, replicas)
         if fewer is None:
             break
         kept = fewer
     return kept
 
 
-def _kept(case: Case, cell: Cell, ground: Ground, replicas: int) -> Task[Outcome | None]:
+def kept_by(case: Case, cell: Cell, ground: Ground, replicas: int) -> Task[Outcome | None]:
+    """The outcome of ``replicas`` if they keep the promise."""
     if ground.refuted(case, cell, replicas) is not None:
         return None
     (outcome,) = yield [Trial(case, cell, replicas)]

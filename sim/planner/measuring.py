@@ -9,7 +9,7 @@ import numpy as np
 
 import sim
 from sim.errors import InputError
-from sim.planner.record import Record, Refusal
+from sim.planner.record import Record, Refusal, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,18 @@ class Job:
         document: the scenario, paths made absolute.
         min_attainment: where not None, the run is given up once its promise is broken for certain; the share of
             requests that must meet the bounds on each request.
+        ceiling: of the promise's statistics: a run is given up once one is certain to exceed its bound so many times.
     """
 
     key: str
     document: dict[str, Any]
     min_attainment: float | None = None
+    ceiling: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Tells it from other runs of the same scenario."""
+        return name_of(self.key, self.ceiling) if self.min_attainment is not None else f"{self.key}-whole"
 
 
 def measure(job: Job) -> Record:
@@ -37,7 +44,8 @@ def measure(job: Job) -> Record:
         return _measure(job)
     except PromiseBrokenError as broken:
         refusal = Refusal(field=broken.key, problem="is broken, whatever comes later")
-        return _without(job, "stopped", refusal).model_copy(update={"evidence": broken.evidence})
+        record = _without(job, "stopped", refusal)
+        return record.model_copy(update={"evidence": broken.evidence, "beyond": broken.beyond})
     except InputError as error:
         return _without(job, "refused", Refusal.of(error))
     except SimulationStalledError as stalled:
@@ -58,7 +66,7 @@ def _measure(job: Job) -> Record:
     from sim.planner.watch import Watch
 
     scenario = Scenario.from_dict(job.document)
-    watch = None if job.min_attainment is None else Watch(scenario.slo, job.min_attainment)
+    watch = None if job.min_attainment is None else Watch(scenario.slo, job.min_attainment, job.ceiling)
     result = simulate(scenario, watch=watch)
     simulation = result.summary.simulation.model_copy(update={"wall_s": 0.0})
     return Record(

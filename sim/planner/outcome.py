@@ -53,7 +53,8 @@ class Range(StrictModel):
 
 
 class Row(StrictModel):
-    """A kind of deployment: hardware, layout and formats, at its best knobs and in its fewest replicas.
+    """A kind of deployment: hardware, layout and formats, in its fewest replicas; the winner's at the best of all
+    knobs, the others' at the best of those that were tried.
 
     Attributes:
         keeps: whether it keeps the promise within the budgets; if not, ``why`` says why not.
@@ -169,7 +170,8 @@ class Counts(StrictModel):
         kinds: layouts x formats x hardware.
         without_memory: of ``considered``, those in which the model does not fit.
         refuted: dropped by a bound.
-        inferred: known from the run of other knobs that is the same step by step.
+        inferred: known from the run of other knobs that is the same step by step, or from a run in which as many
+            decode engines of the kind were too few.
         searched: simulations that found the winner.
         simulated: simulations in all: winner, alternatives, limits, fronts, what-ifs.
     """

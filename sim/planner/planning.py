@@ -220,7 +220,7 @@ class _Planner:
             kinds=len({cell.group for cell in self.cells}),
             without_memory=sum(most.values()) - sum(most[cell] for cell in fitting),
             refuted=len(found.refuted),
-            inferred=sum(outcome.inferred for outcome in found.tried + found.level),
+            inferred=sum(outcome.inferred for outcome in found.tried + found.level) + len(found.spared),
             searched=searched,
             simulated=len(self.bench.keys),
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import sim
 from sim.errors import InputError
-from sim.planner.record import Record
+from sim.planner.record import Record, name_of
 
 _KEPT: Final = ("done", "refused", "stopped")
 
@@ -25,34 +27,39 @@ class Store:
         self.folder = folder
         self._held: dict[str, Record] = {}
 
-    def get(self, key: str, *, whole: bool = False) -> Record | None:
-        """The record of ``key``; with ``whole``, not one of a run that was stopped early."""
-        record = self._held.get(key) or self._read(key)
-        if record is None or (whole and record.status == "stopped"):
-            return None
-        self._held[key] = record
-        return record
+    def get(self, key: str, *, whole: bool = False, ceilings: Sequence[float] = (1.0,)) -> Record | None:
+        """The record of ``key``; with ``whole``, not one of a run that was stopped early.
+
+        Args:
+            ceilings: at which the run may have been stopped; the first is the least that is asked for.
+        """
+        for name in dict.fromkeys(name_of(key, ceiling) for ceiling in (*ceilings, 1.0)):
+            record = self._held.get(name) or self._read(name)
+            if record is not None and record.key == key and record.settles(math.inf if whole else ceilings[0]):
+                self._held[name] = record
+                return record
+        return None
 
     def put(self, record: Record) -> None:
         """Keep ``record``. A failure is not kept: it is tried again. Raises `InputError` where writing fails."""
         if record.status not in _KEPT:
             return
-        self._held[record.key] = record
+        self._held[record.name] = record
         if self.folder is not None:
-            write_whole(self._path(record.key), record.model_dump_json(exclude_none=True))
+            write_whole(self._path(record.name), record.model_dump_json(exclude_none=True))
 
-    def _path(self, key: str) -> Path:
+    def _path(self, name: str) -> Path:
         assert self.folder is not None
-        return self.folder / f"{key}.json"
+        return self.folder / f"{name}.json"
 
-    def _read(self, key: str) -> Record | None:
+    def _read(self, name: str) -> Record | None:
         if self.folder is None:
             return None
         try:
-            record = Record.model_validate_json(self._path(key).read_bytes())
+            record = Record.model_validate_json(self._path(name).read_bytes())
         except (OSError, ValueError):
             return None
-        return record if record.key == key and record.servecast_version == sim.__version__ else None
+        return record if record.name == name and record.servecast_version == sim.__version__ else None
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -120,7 +120,7 @@ def sweep(
     report = progress or _quiet
     report(over, asked.total())
     with executor_of(executor, workers=workers, address=address) as where:
-        for record in measured(where, kept, _jobs(points, known)):
+        for _, record in measured(where, kept, _jobs(points, known)):
             known[record.key] = record
             over += asked[record.key]
             report(over, asked.total())
@@ -128,11 +128,11 @@ def sweep(
     return SweepResult(scenario.name, dict(vary), tuple(points), records, reused)
 
 
-def measured(executor: Executor, store: Store, jobs: list[Job]) -> Iterator[Record]:
-    """The records of ``jobs`` as they finish; each is in ``store`` before it is given out."""
-    for _, record in each_once(executor, measure, jobs, lost):
+def measured(executor: Executor, store: Store, jobs: list[Job]) -> Iterator[tuple[int, Record]]:
+    """(number, record) of each of ``jobs`` as they finish; each record is in ``store`` before it is given out."""
+    for number, record in each_once(executor, measure, jobs, lost):
         store.put(record)
-        yield record
+        yield number, record
 
 
 def _jobs(points: list[GridPoint], known: Mapping[str, Record]) -> list[Job]:

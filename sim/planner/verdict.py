@@ -16,7 +16,7 @@ class Verdict:
     Attributes:
         kept: whether every bound holds, every request is served, and requests do not pile up.
         broken: what does not hold, the worst first: keys of the promise, ``attainment``, ``overload``, ``rejected``,
-            or ``refused``.
+            or ``refused``; nothing where the run was given up since others keep the promise better.
         ratio: the largest measured value over its bound; None where the run was not measured to its end.
     """
 
@@ -29,7 +29,9 @@ def judge(record: Record, slo: SloSpec, min_attainment: float) -> Verdict:
     """Hold ``record`` against ``slo``."""
     if record.summary is None:
         assert record.refusal is not None
-        return Verdict(False, (record.refusal.field if record.status == "stopped" else "refused",))
+        if record.status == "stopped":
+            return Verdict(False, (record.refusal.field,) if record.beyond >= 1 else ())
+        return Verdict(False, ("refused",))
     ratios = ratios_of(record.summary, slo)
     broken = [key for key, ratio in sorted(ratios.items(), key=lambda item: -item[1]) if ratio > 1]
     requests, load = record.summary.requests, record.summary.load

@@ -25,11 +25,12 @@ _LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 class PromiseBrokenError(Exception):
-    """A bound is broken whatever the requests to come do; holds which, and the evidence up to then."""
+    """A bound is broken whatever the requests to come do; holds which, beyond how many times, and the evidence."""
 
-    def __init__(self, key: str, evidence: Evidence) -> None:
-        super().__init__(key, evidence)
+    def __init__(self, key: str, beyond: float, evidence: Evidence) -> None:
+        super().__init__(key, beyond, evidence)
         self.key = key
+        self.beyond = beyond
         self.evidence = evidence
 
 
@@ -59,18 +60,23 @@ class Watch:
 
     Only bounds that finished requests can break for good are watched: those on ttft, tpot and e2e, those on each
     request, and that no request is rejected. The verdict is that of the whole run, found earlier.
+
+    Args:
+        ceiling: a statistic counts as broken beyond so many times its bound. More than 1: broken for sure, and by so
+            much; less: kept perhaps, but not as well as that.
     """
 
-    def __init__(self, slo: SloSpec, min_attainment: float) -> None:
+    def __init__(self, slo: SloSpec, min_attainment: float, ceiling: float = 1.0) -> None:
         self._slo = slo
         self._min_attainment = min_attainment
+        self._ceiling = ceiling
 
     def __call__(self, fleet: Fleet) -> None:
         """Start to watch ``fleet``."""
         fleet.env.process(self._look_on(fleet))
 
     def _look_on(self, fleet: Fleet) -> Generator[simpy.Event, Any, None]:
-        limits = limits_of(self._slo, fleet.workload)
+        limits = limits_of(self._slo, fleet.workload, self._ceiling)
         missable = math.floor((1 - self._min_attainment) * len(fleet.workload) + 1e-9)
         interval = _interval_s(fleet.workload) / fleet.recorder.tick_s
         while True:
@@ -79,7 +85,8 @@ class Watch:
                 return
             if broken := self._broken(fleet, limits, missable):
                 longest = int(fleet.workload.prompt_tokens.max())
-                raise PromiseBrokenError(broken, evidence_of(fleet.recorder.steps, longest))
+                beyond = self._ceiling if broken in self._slo.statistics() else 1.0
+                raise PromiseBrokenError(broken, beyond, evidence_of(fleet.recorder.steps, longest))
 
     def _broken(self, fleet: Fleet, limits: list[Limit], missable: int) -> str | None:
         rows = arrays_of(fleet.recorder.requests)
@@ -97,12 +104,13 @@ class Watch:
         return "attainment" if int(missed.sum()) > missable else None
 
 
-def limits_of(slo: SloSpec, workload: Workload) -> list[Limit]:
-    """The bounds of ``slo`` that requests of ``workload`` can break for good before the run ends."""
+def limits_of(slo: SloSpec, workload: Workload, ceiling: float = 1.0) -> list[Limit]:
+    """The bounds of ``slo``, times ``ceiling``, that requests can break for good in a run."""
     limits = []
     for key, (metric, statistic, bound_s) in slo.statistics().items():
         if metric == "itl":
             continue
+        bound_s *= ceiling
         n = int((workload.output_tokens > 1).sum()) if metric == "tpot" else len(workload)
         if statistic == "mean":
             limits.append(Limit(key, metric, bound_s, bound_s * n * (1 + 1e-9), summed=True))

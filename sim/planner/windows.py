@@ -26,12 +26,14 @@ class Windows:
     Attributes:
         allowed: requests that may miss their deadline.
         prompts_only: whether the deadline is that of the first token.
+        tpot_s: the time a token that requests keep to which do not miss theirs; None: nothing is said.
         within: (n, windows) 1 where a request arrives and is due in a window.
         length_s: (windows,).
     """
 
     allowed: int
     prompts_only: bool
+    tpot_s: float | None
     within: Floats
     length_s: Floats
 
@@ -57,22 +59,22 @@ def windows_of(demand: Demand, slo: SloSpec, min_attainment: float) -> list[Wind
     if demand.chained:
         return []
     return [
-        _windows(demand.arrival_s, deadline_s, allowed, prompts_only)
-        for allowed, deadline_s, prompts_only in _deadlines(demand, slo, min_attainment)
+        _windows(demand.arrival_s, deadline_s, allowed, prompts_only, tpot_s)
+        for allowed, deadline_s, prompts_only, tpot_s in _deadlines(demand, slo, min_attainment)
         if allowed < len(demand)
     ]
 
 
-def _windows(arrival_s: Floats, deadline_s: Floats, allowed: int, prompts_only: bool) -> Windows:
+def _windows(arrival_s: Floats, deadline_s: Floats, allowed: int, prompts_only: bool, tpot_s: float | None) -> Windows:
     starts, ends = np.quantile(arrival_s, _STARTS), np.quantile(deadline_s, _ENDS)
     begin, end = (grid.ravel() for grid in np.meshgrid(starts, ends))
     begin, end = begin[end > begin], end[end > begin]
     within = (arrival_s[:, None] >= begin) & (deadline_s[:, None] <= end)
-    return Windows(allowed, prompts_only, within.astype(np.float64), end - begin)
+    return Windows(allowed, prompts_only, tpot_s, within.astype(np.float64), end - begin)
 
 
-def _deadlines(demand: Demand, slo: SloSpec, min_attainment: float) -> list[tuple[int, Floats, bool]]:
-    """(requests that may miss it, (n,) deadline, whether it is that of the first token)."""
+def _deadlines(demand: Demand, slo: SloSpec, min_attainment: float) -> list[tuple[int, Floats, bool, float | None]]:
+    """(requests that may miss it, (n,) deadline, whether it is that of the first token, their TPOT)."""
     arrival, n = demand.arrival_s, len(demand)
     given: dict[str, list[tuple[int, float]]] = {"ttft": [], "tpot": [], "itl": [], "e2e": []}
     for metric, statistic, bound_s in slo.statistics().values():
@@ -81,10 +83,11 @@ def _deadlines(demand: Demand, slo: SloSpec, min_attainment: float) -> list[tupl
     missable = math.floor((1 - min_attainment) * n)
     for metric, bound_s in slo.per_request().items():
         given[metric].append((missable, bound_s))
-    found = [(allowed, arrival + bound_s, True) for allowed, bound_s in given["ttft"]]
-    found += [(allowed, arrival + bound_s, False) for allowed, bound_s in given["e2e"]]
+    found: list[tuple[int, Floats, bool, float | None]] = []
+    found += [(allowed, arrival + bound_s, True, None) for allowed, bound_s in given["ttft"]]
+    found += [(allowed, arrival + bound_s, False, None) for allowed, bound_s in given["e2e"]]
     found += [
-        (first + later, arrival + ttft_s + (demand.output_tokens - 1) * tpot_s, False)
+        (first + later, arrival + ttft_s + (demand.output_tokens - 1) * tpot_s, False, tpot_s)
         for first, ttft_s in given["ttft"]
         for later, tpot_s in given["tpot"]
     ]

@@ -92,14 +92,14 @@ def test_kept_points_are_not_run_again(result: PlanResult, tmp_path: Path, monke
     def counted(job: Any) -> Any:
         if len(runs) == 20:
             raise Enough
-        runs.append(job.key)
+        runs.append(job.name)
         return measure(job)
 
     monkeypatch.setattr(module, "measure", counted)
     with pytest.raises(Enough):
         plan(quick(), SPACE, workers=1, store=tmp_path)
     assert len(list((tmp_path / "points").iterdir())) == 20
-    monkeypatch.setattr(module, "measure", lambda job: runs.append(job.key) or measure(job))
+    monkeypatch.setattr(module, "measure", lambda job: runs.append(job.name) or measure(job))
     again = plan(quick(), SPACE, workers=1, store=tmp_path)
     assert len(runs) == len(set(runs)) == again.plan.counts.simulated
     assert again.plan.to_json() == result.plan.to_json()

@@ -13,7 +13,8 @@ from sim.planner.bench import Bench, Outcome, Trial
 from sim.planner.case import Case
 from sim.planner.executors import InProcess
 from sim.planner.ground import Ground
-from sim.planner.search import cheapest, rank
+from sim.planner.hunt import rank
+from sim.planner.search import cheapest
 from sim.planner.space import Cell, Options, cells_of
 from sim.planner.store import Store
 
@@ -117,6 +118,7 @@ def test_the_winner_is_that_of_brute_force_and_nothing_that_keeps_the_promise_wa
     best = min(kept, key=lambda outcome: rank(ground, outcome)) if kept else None
     for outcome in kept:
         assert (outcome.trial.cell, outcome.trial.replicas) not in found.refuted
+        assert (outcome.trial.cell, outcome.trial.replicas) not in found.spared
     if best is None:
         assert found.best is None
     else:
@@ -126,6 +128,11 @@ def test_the_winner_is_that_of_brute_force_and_nothing_that_keeps_the_promise_wa
     by_trial = {outcome.trial[1:3]: outcome for outcome in everything}
     for outcome in found.tried + found.level:
         whole = by_trial[outcome.trial[1:3]]
+        if outcome.record.status == "stopped" and outcome.record.beyond < 1:  # the best keeps the promise better
+            assert found.best is not None
+            assert best is not None
+            assert not whole.verdict.kept or (whole.verdict.ratio or 0.0) > (best.verdict.ratio or 0.0)
+            continue
         assert outcome.verdict.kept == whole.verdict.kept
         if outcome.inferred and outcome.record.summary is not None and whole.record.summary is not None:
             mine, theirs = outcome.record.summary, whole.record.summary
