@@ -1,7 +1,7 @@
 """Cases from the silicon sample of aiconfigurator (Apache-2.0, NVIDIA): TTFT and TPOT at a fixed concurrency.
 
-Dense models in aggregated serving. The sample itself gives lengths, concurrency and layout alone. How such runs are made
-is in the same repository: its runners (src/aiconfigurator/eval/benchmarks, later the benchmark template of its
+Dense models in aggregated serving. The sample gives lengths, concurrency and layout alone. How such runs are made is
+in the same repository: its runners (src/aiconfigurator/eval/benchmarks, later the benchmark template of its
 generator) send prompts and answers of one fixed length, ten requests a user after two to warm up, and read means. Its
 generator (src/aiconfigurator/generator/rule_plugin) deploys engines with a budget of prompt + 1,500 tokens and the
 batch, TensorRT-LLM without chunked prefill and block reuse and with 0.8 of the memory left for the cache, SGLang with

@@ -17,8 +17,7 @@ class EngineOverheads(StrictModel):
         seq_host_s: the same, for each sequence of the step.
         step_gap_s: GPU idle time between two steps that no overlap hides.
         launch_s: host time to launch one kernel outside a CUDA graph.
-        api_request_s: client's send to the engine's queue.
-        api_token_s: the same, for each prompt token (tokenisation).
+        api_request_s: client's send to the engine's queue, whatever the prompt's length.
         completion_s: last token out of the engine to the client's end of stream.
         stream_token_s: token out of the engine to the client.
         max_cudagraph_tokens: largest batch of tokens that replays a CUDA graph.
@@ -31,7 +30,6 @@ class EngineOverheads(StrictModel):
     step_gap_s: Figure
     launch_s: Figure
     api_request_s: Figure
-    api_token_s: Figure
     completion_s: Figure
     stream_token_s: Figure
     max_cudagraph_tokens: int = Field(ge=0)

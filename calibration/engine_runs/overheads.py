@@ -99,7 +99,7 @@ def host_overheads(step_s: float, seq_s: float, source: str, padded_tokens: int 
         source: for the provenance.
         padded_tokens: largest batch that is padded to few sizes, as captured graphs are.
     """
-    fields = ("step_gap_s", "launch_s", "api_request_s", "api_token_s", "completion_s", "stream_token_s")
+    fields = ("step_gap_s", "launch_s", "api_request_s", "completion_s", "stream_token_s")
     none = {"value": 0.0, "provenance": "measured", "source": "absent in a loop of one process"}
     return EngineOverheads.parse(
         {
