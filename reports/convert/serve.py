@@ -12,6 +12,7 @@ from typing import Any, Final
 from reports.convert.flags import CAUTIONS, ENGINES, Engine, Flag
 from sim.errors import InputError, nearest
 from sim.scenario import EngineSpec, Scenario
+from sim.scenario.speculative import Speculative
 
 MAX_CHARS: Final = 100_000
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
@@ -218,16 +219,23 @@ def serve_command(scenario: Scenario, preset: str) -> tuple[str, list[str]]:
              "tensorrt-llm": ["trtllm-serve"]}[preset]  # fmt: skip
     words = [*start, *(["--model-path"] if preset == "sglang" else []), scenario.model]
     given = dict(_given(scenario))
+    unsaid: list[str] = []
     for flag in engine.flags:
         if flag.key in given and not (flag.kind == "text" and isinstance(given[flag.key], dict)):
-            words += _written(flag, given.pop(flag.key), scenario)
-    return shlex.join(words), sorted(given)
+            value = given.pop(flag.key)
+            words += _written(flag, value, scenario)
+            if flag.kind == "speculative":
+                unsaid += [f"{flag.key}.{key}" for key in _unsaid(value)]
+    return shlex.join(words), sorted([*given, *unsaid])
 
 
 def _given(scenario: Scenario) -> Iterator[tuple[str, Any]]:
     """Keys of layout and engine that differ from what the preset would set."""
     engine = scenario.engine.model_dump(mode="json")
     defaults = EngineSpec.parse({"preset": scenario.engine.preset}).model_dump(mode="json")
+    if engine["block_size"] != defaults["block_size"]:
+        follows = EngineSpec.parse({"preset": scenario.engine.preset, "block_size": engine["block_size"]})
+        defaults["kv_allocation"] = follows.kv_allocation
     for key, value in engine.items():
         if key != "preset" and value != defaults.get(key):
             yield f"engine.{key}", value
@@ -250,6 +258,14 @@ def _written(flag: Flag, value: Any, scenario: Scenario) -> list[str]:
     if flag.kind == "speculative":
         return [name, json.dumps(_their_speculative(value), separators=(",", ":"))]
     return [name, _WORDS.get((flag.key.rpartition(".")[2], value), str(value))]
+
+
+def _unsaid(value: Mapping[str, Any]) -> Iterator[str]:
+    """Keys of a speculation that its configuration does not say, and that are not what `_speculative` assumes."""
+    assumed = _speculative("", json.dumps(_their_speculative(value)))
+    for key, field_info in Speculative.model_fields.items():
+        if value[key] is not None and value[key] != assumed.get(key, field_info.default):
+            yield key
 
 
 def _their_speculative(value: Mapping[str, Any]) -> dict[str, Any]:

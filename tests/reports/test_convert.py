@@ -16,6 +16,7 @@ from reports.convert.flags import ENGINES, SGLANG, TRTLLM, VLLM, Engine, Flag
 from reports.convert.serve import ASSUMED_ACCEPTANCE, is_serve_command, parse_serve, serve_command
 from sim import InputError, Scenario
 
+ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., tuple[int, str, str]]
 WORKLOAD = {"preset": "sharegpt", "num_requests": 10}
 
@@ -189,6 +190,14 @@ def test_what_an_engine_has_no_flag_for_is_said(servecast: Run, tmp_path: Path) 
     assert shlex.split(out)[:3] == ["vllm", "serve", "meta-llama/Llama-3.1-8B"]
     assert "--max-num-seqs 9" in out
     assert "engine.watermark" in err
+
+
+def test_what_a_speculative_config_does_not_say_is_said(servecast: Run) -> None:
+    code, out, err = servecast("convert", ROOT / "examples" / "speculative-lookahead.yaml")
+    assert code == 0
+    assert "--speculative-config" in out
+    assert "no flag of vllm: engine.speculative.accepted_tokens, engine.speculative.window_size" in err
+    assert "acceptance_rate" not in err
 
 
 def test_a_flag_is_in_one_table_once() -> None:
