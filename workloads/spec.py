@@ -113,6 +113,7 @@ _SYNTHETIC_KEYS: Final = (
     "output_tokens",
     "prefixes",
     "sessions",
+    "n",
 )
 
 
@@ -120,7 +121,7 @@ class WorkloadSpec(StrictModel):
     """What is sent to the servers: either ``trace``, or arrivals and lengths (``preset`` brings all of them).
 
     Exactly one of ``num_requests`` and ``duration_s`` limits a synthetic workload; arrivals in stages may have neither
-    (all stages are run), a closed loop takes ``num_requests``.
+    (all stages are run), a closed loop takes ``num_requests``. ``n`` answers are sampled for each prompt, None: 1.
     """
 
     preset: str | None = None
@@ -131,6 +132,7 @@ class WorkloadSpec(StrictModel):
     output_tokens: LengthSpec | None = None
     prefixes: PrefixSpec | None = None
     sessions: SessionSpec | None = None
+    n: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
     trace: Annotated[TraceSpec, BeforeValidator(_trace)] | None = None
 
     @model_validator(mode="before")
@@ -156,7 +158,18 @@ class WorkloadSpec(StrictModel):
             if getattr(self, key) is None:
                 raise InputError(key, "required, but missing", "or give trace: {path: ...}, or preset: NAME")
         self._check_limit()
+        self._check_samples()
         return self
+
+    def _check_samples(self) -> None:
+        if (self.n or 1) == 1:
+            return
+        if self.sessions is not None:
+            problem = f"{self.n} answers to every turn, and which of them a conversation goes on with is not said"
+            raise InputError("n", problem, "remove n or sessions")
+        if isinstance(self.arrivals, ClosedLoopArrivals):
+            problem = f"{self.n} answers, and when a client that waits for them asks again is not simulated"
+            raise InputError("n", problem, "remove n, or give arrivals a rate")
 
     def _check_limit(self) -> None:
         both = self.num_requests is not None and self.duration_s is not None

@@ -22,6 +22,7 @@ class Aspect(IntEnum):
     THINK = 7
     SESSION_THINK = 8
     FOLLOWUP_TOKENS = 9
+    SAMPLE_TOKENS = 10
 
 
 def stream(seed: int, aspect: Aspect) -> np.random.Generator:

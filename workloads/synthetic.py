@@ -12,6 +12,7 @@ from workloads.arrival_spec import Arrivals, ClosedLoopArrivals
 from workloads.arrivals import arrival_times, pauses
 from workloads.length_spec import Length
 from workloads.lengths import cut_note, draw_lengths, mean_length
+from workloads.samples import with_samples
 from workloads.shared_text import opening_rows, session_spans, spans_from_rows
 from workloads.spec import MAX_REQUESTS, PrefixSpec, SessionSpec, WorkloadSpec
 from workloads.streams import Aspect, stream
@@ -47,7 +48,7 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
     if spec.sessions is not None:
         turns = mean_length(spec.sessions.turns)
         notes += (f"Arrivals open sessions, of {turns:.4g} turns on average; each prompt repeats its session so far.",)
-    return Workload(
+    workload = Workload(
         arrival_s=chains.arrival_s,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
@@ -57,6 +58,7 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
         prefixes=_spans(spec, chains, new_tokens, prompt_tokens + output_tokens, prompt),
         notes=notes + _short_prompt_note(spec.prefixes, new_tokens[chains.first]),
     )
+    return workload if spec.n in (None, 1) else with_samples(workload, spec.n, spec.output_tokens, seed)
 
 
 def arrange(
