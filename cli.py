@@ -13,11 +13,12 @@ from typer.core import TyperGroup
 from calibration.commands import app as calibrate_commands
 from reports.commands import mount
 from reports.plan_command import plan
+from reports.stopping import EXIT_INTERRUPTED, last_words, listen
 from reports.sweep_command import sweep
 from sim.errors import InputError
 from sim.files import check_picture
 
-EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE = 1, 2, 70, 130, 141
+EXIT_CHECK, EXIT_INPUT, EXIT_INTERNAL, EXIT_PIPE = 1, 2, 70, 141
 
 
 class _Commands(TyperGroup):
@@ -30,10 +31,19 @@ class _Commands(TyperGroup):
         except InputError as error:
             _complain(str(error), EXIT_INPUT)
         except KeyboardInterrupt as stop:
-            _complain(f"interrupted: {stop}" if str(stop) else "interrupted", EXIT_INTERRUPTED)
+            _complain(*last_words(stop))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is still buffered
             raise typer.Exit(EXIT_PIPE) from None
+        except SystemExit as stop:
+            if isinstance(stop.__context__, BrokenPipeError):  # rich exits with 1, which here is a check that failed
+                raise typer.Exit(EXIT_PIPE) from None
+            raise
+        except OSError as error:  # what no reader or writer foresaw: a name too long, a full disk
+            if os.environ.get("SERVECAST_DEBUG"):
+                raise
+            refusal = InputError(str(error.filename or "output"), str(error.strerror or error), "check name and space")
+            _complain(str(refusal), EXIT_INPUT)
         except MemoryError:
             _complain("out of memory: give fewer requests", EXIT_INPUT)
 
@@ -255,9 +265,13 @@ mount(app)
 
 def main() -> None:
     """Run the command line; every failure is one message on stderr and an exit code, never a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by who called
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for as long as the process lives)
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    listen()
     try:
         app()
     except KeyboardInterrupt:

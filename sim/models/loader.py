@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
+from os.path import exists  # false, not an error, for a name too long
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def load_model(name_or_path: str) -> Architecture:
     if known is not None:
         return _from_catalog(known)
     path = Path(name_or_path).expanduser()
-    if path.exists():
+    if exists(path):
         return _from_path(path)
     if path.suffix == ".json" or name_or_path.startswith((".", "/", "~")):
         raise InputError(_FIELD, f"no file or folder at {name_or_path!r}", "check the path, or use a catalogue name")

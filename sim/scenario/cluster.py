@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sim.layout import Layout
-from sim.scenario.engine import Name, Section
+from sim.scenario.engine import Section
+from sim.scenario.knobs import Place
 
 RouterName = Literal[
     "round_robin",
@@ -33,7 +34,7 @@ class Pool(Section):
 
     replicas: int = Field(ge=1, le=100_000)
     layout: Layout
-    hardware: Name | None = None
+    hardware: Place | None = None
     engine: dict[str, Any] = Field(default_factory=dict)
     router: RouterName | None = None
 

@@ -20,6 +20,7 @@ def _printable(text: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+Place = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_printable)]  # a name, or a path
 
 
 class Section(StrictModel):

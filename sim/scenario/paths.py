@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from os.path import isfile  # false, not an error, for a name too long
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ def anchor_paths(document: dict[str, Any], base_dir: Path) -> dict[str, Any]:
         if not isinstance(value, str) or not value or "\0" in value:
             continue
         there = base_dir / Path(value).expanduser()
-        if not may_be_name or is_path(value) or (keys[-1] != "hardware" and (there / "config.json").is_file()):
+        if not may_be_name or is_path(value) or (keys[-1] != "hardware" and isfile(there / "config.json")):
             anchored = _replaced(anchored, keys, str(there.resolve()))
     return anchored
 

@@ -15,7 +15,8 @@ from sim.errors import InputError
 from sim.layout import Layout
 from sim.scenario.cluster import ClusterSpec
 from sim.scenario.document import dump_yaml, load_document
-from sim.scenario.engine import EngineSpec, Name, Section
+from sim.scenario.engine import EngineSpec, Section
+from sim.scenario.knobs import Name, Place
 from sim.scenario.overrides import apply_overrides
 from sim.scenario.paths import anchor_paths, digest_paths
 from sim.scenario.slo import SloSpec
@@ -32,8 +33,8 @@ class Scenario(Section):
     """
 
     name: Name = "scenario"
-    model: Name
-    hardware: Name
+    model: Place
+    hardware: Place
     layout: Layout = Field(default_factory=lambda: Layout.parse({}))
     engine: EngineSpec = Field(default_factory=lambda: EngineSpec.parse({}))
     cluster: ClusterSpec = ClusterSpec()

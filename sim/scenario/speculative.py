@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from sim.errors import InputError
-from sim.scenario.knobs import Name, Section
+from sim.scenario.knobs import Name, Place, Section
 
 Method = Literal["draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "lookahead"]
 
@@ -66,7 +66,7 @@ class Speculative(Section):
     acceptance_rate: Annotated[float | list[float] | None, BeforeValidator(_rates)] = None
     acceptance_concentration: float | None = Field(None, gt=0)
     accepted_tokens: list[Annotated[int, Field(ge=0)]] | None = Field(None, min_length=1, max_length=100_000)
-    draft_model: Name | None = None
+    draft_model: Place | None = None
     draft_tensor_parallel_size: int | None = Field(None, ge=1, le=1024)
     draft_quantization: Name | None = None
     head_layers: int | None = Field(None, ge=1, le=64)

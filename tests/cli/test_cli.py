@@ -127,6 +127,8 @@ def test_the_step_log_has_a_line_a_step(servecast: Run, scenario: Path, tmp_path
         (["simulate", "SCENARIO.yaml", "--set", "workload.arrivals.rate_per_s=.nan"], ["rate_per_s", "nan"]),
         (["simulate", "SCENARIO.yaml", "--set", "workload={trace: no.csv}"], ["no.csv"]),
         (["simulate", "SCENARIO.yaml", "--out", "/proc/run"], ["--out", "cannot write"]),
+        (["simulate", "SCENARIO.yaml", "--set", f"model={'x' * 300}"], ["unknown model"]),
+        (["validate", "x" * 300], ["File name too long"]),
         (["show", "hardware", "h100-pci"], ["did you mean"]),
         (["simulate"], ["SCENARIO"]),
         (["simulte"], ["simulate"]),
@@ -162,17 +164,34 @@ def test_a_step_log_where_it_would_do_harm_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
-def test_an_interruption_is_exit_code_130_and_leaves_nothing(scenario: Path, tmp_path: Path) -> None:
+def test_the_folder_one_stands_in_is_not_replaced(
+    servecast: Run, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for out in (".", "", "../here"):
+        done = servecast("simulate", scenario, "--out", out)
+        assert done.returncode == 2
+        assert "the folder you are in" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "terminated")],
+)
+def test_a_run_that_is_stopped_says_so_and_leaves_nothing(
+    scenario: Path, tmp_path: Path, told: signal.Signals, code: int, word: str
+) -> None:
     command = [sys.executable, str(ROOT / "cli.py"), "simulate", str(scenario), "--out", str(tmp_path / "run")]
     command += ["--steps", str(tmp_path / "steps.jsonl"), "--set", "workload.num_requests=500000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not any(tmp_path.glob(".steps*")) and process.poll() is None:
         time.sleep(0.05)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(told)
     _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert complaint.strip() == "servecast: interrupted"
+    assert process.returncode == code
+    assert complaint.strip() == f"servecast: {word}"
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
@@ -181,6 +200,20 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("name")
     assert done.stderr == ""
+
+
+def test_a_reader_that_goes_away_is_not_taken_for_a_failed_check() -> None:
+    command = f"{sys.executable} {ROOT / 'cli.py'} show models | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">/dev/full"])
+def test_output_that_goes_nowhere_is_no_defect(scenario: Path, closed: str) -> None:
+    command = f"exec {sys.executable} {ROOT / 'cli.py'} simulate {scenario} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert done.returncode == (2 if "full" in closed else 0)
+    assert "internal error" not in done.stderr
 
 
 def test_output_without_unicode_still_prints(scenario: Path) -> None:

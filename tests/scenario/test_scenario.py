@@ -55,6 +55,7 @@ def test_every_default_of_the_contract_is_filled_in() -> None:
         "kv_offload": None,
         "swap_space_gib": 4.0,
         "host_link_gb_per_s": None,
+        "kv_retention": None,
         "step_time": None,
     }
 
@@ -232,3 +233,11 @@ def test_bounds_of_the_promise_are_split_by_kind() -> None:
     slo = Scenario.from_dict(document(slo={"ttft_p99_s": 1, "itl_mean_s": 0.05, "goodput_e2e_s": 9})).slo
     assert slo.statistics() == {"ttft_p99_s": ("ttft", "p99", 1), "itl_mean_s": ("itl", "mean", 0.05)}
     assert slo.per_request() == {"e2e": 9}
+
+
+def test_a_path_may_be_longer_than_a_name(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["snapshots" * 5] * 5)
+    assert len(str(folder)) > 200
+    assert Scenario.from_dict(document(model=str(folder))).model == str(folder)
+    with pytest.raises(InputError, match="name"):
+        Scenario.from_dict(document(name=str(folder)))
