@@ -12,6 +12,7 @@ from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import StepTimeError
 from sim.cluster.fleet import ClientPath
 from sim.cost import CostModel, LinearStepTimer, StepTimer
+from sim.cost.collectives import occupied
 from sim.cost.experts import routing_of
 from sim.cost.joint import JointModel, JointSteps
 from sim.cost.paced import paced
@@ -31,6 +32,7 @@ from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
 from sim.release import release_of, sampler_of
+from sim.retention import kept_tokens, retained
 from sim.scenario import Scenario
 from sim.scenario.drafts import draft_of
 from sim.scenario.presets import family
@@ -87,7 +89,7 @@ def served_by(scenario: Scenario) -> Served:
     Raises:
         InputError: an unknown name, a layout that does not divide, a context longer than the model's.
     """
-    arch = load_model(scenario.model)
+    arch = retained(load_model(scenario.model), scenario.engine.kv_retention)
     hardware = load_hardware(scenario.hardware)
     engine = scenario.engine
     longest = arch.max_position_embeddings
@@ -180,7 +182,8 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
         build = pipeline_model if layout.pipeline_parallel_size > 1 else CostModel
         timer: StepTimer = build(*model, async_scheduling=overlaps, sampler=sampler, routing=routing)
         if isinstance(timer, CostModel) and steps_together(served.arch, layout):
-            return JointModel(timer, layout.data_parallel_size, overlap=layout.enable_dbo)
+            overlap = occupied(layout.all2all_backend, served.hardware) if layout.enable_dbo else None
+            return JointModel(timer, layout.data_parallel_size, overlap=overlap)
         return timer
     drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
     overlaps = overlaps and spec.method in ASYNCHRONOUS
@@ -258,5 +261,7 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick
         knobs=engine.policy_knobs,
         speculation=speculation_of(engine.speculative, scenario.seed),
         swap=swap_plan(engine, served.hardware, block_bytes, tick_s),
+        kept_tokens=kept_tokens(scenario, served.arch),
+        keeps_prompts=engine.kv_retention is not None and engine.kv_retention.policy == "h2o",
         tiers=tier_plans(engine, block_bytes * scenario.layout.tensor_parallel_size, block_bytes, tick_s),
     )

@@ -58,16 +58,17 @@ def kv_use(runs: Arrays, usable_blocks: int) -> tuple[float | None, float | None
     return peak, _block_seconds(runs) / time_s / usable_blocks if time_s > 0 else None
 
 
-def kv_waste(runs: Arrays, block_size: int) -> dict[str, float]:
+def kv_waste(runs: Arrays, block_size: int, frees_behind: bool = False) -> dict[str, float]:
     """What of the KV memory that nobody else can have holds no token, as shares of it, by the names in `Kv`.
 
     That memory is what requests hold and the free gaps that are too small for the next one. Each step weighs by its
-    time; within a row blocks grow linearly and each decode adds a token a step. Empty where nothing was ever held.
+    time; within a row blocks grow linearly and each decode adds a token a step. Where requests free what their
+    attention window leaves behind, tokens grow as blocks do. Empty where nothing was ever held.
     """
     block_seconds = _block_seconds(runs)
     if block_seconds <= 0:
         return {}
-    growth = token_growth(runs)
+    growth = block_size * block_growth(runs) if frees_behind else token_growth(runs)
     tokens = _weighted_sum(runs, runs["held_tokens"], growth)
     reserved = _weighted_sum(runs, runs["reserved_tokens"], np.where(runs["reserved_tokens"], -growth, 0.0))
     stranded, shared = (
@@ -87,9 +88,12 @@ def kv_waste(runs: Arrays, block_size: int) -> dict[str, float]:
 
 def _block_seconds(runs: Arrays) -> float:
     """Blocks in use times seconds."""
-    n = runs["steps"].astype(np.float64)
-    growth = (runs["used_blocks_end"] - runs["used_blocks"]) / np.maximum(n - 1, 1)
-    return _weighted_sum(runs, runs["used_blocks"], growth)
+    return _weighted_sum(runs, runs["used_blocks"], block_growth(runs))
+
+
+def block_growth(runs: Arrays) -> Floats:
+    """(rows,) blocks by which what is held grows with each step of a row, on average."""
+    return np.asarray((runs["used_blocks_end"] - runs["used_blocks"]) / np.maximum(runs["steps"] - 1.0, 1.0))
 
 
 def kv_of(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
@@ -105,7 +109,7 @@ def kv_of(rows: Arrays, runs: Arrays, context: RunContext) -> Kv:
         peak_utilization=peak,
         mean_utilization=mean,
         prefix_hit_rate=int(rows["cached_tokens"][admitted].sum()) / prompts if prompts else None,
-        **kv_waste(runs, context.block_size),
+        **kv_waste(runs, context.block_size, context.frees_behind),
     )
 
 

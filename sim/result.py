@@ -71,6 +71,7 @@ class RunContext:
         pools: prefill and decode where they are split; the fields above are then those of the decode pool, which holds
             a request for most of its life, but for ``scenario``, which is the whole.
         tiers: what went through memory beside the GPU; None where none was used.
+        frees_behind: requests free the blocks that their attention window leaves behind.
     """
 
     scenario: Scenario
@@ -89,6 +90,7 @@ class RunContext:
     mean_replicas: float | None = None
     pools: tuple[PoolShare, ...] = ()
     tiers: MemoryTiers | None = None
+    frees_behind: bool = False
 
     @property
     def gpus(self) -> float:

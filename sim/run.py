@@ -118,6 +118,7 @@ def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet,
                 places=fleet.places(number),
                 mean_replicas=_mean_replicas(fleet, number) if scenario.cluster.events else None,
                 tiers=tiers_of(fleet, number, parts),
+                frees_behind=parts.engine.kept_tokens is not None,
             )
             for number, (name, (pool, parts)) in enumerate(pools.items())
         },

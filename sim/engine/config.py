@@ -19,8 +19,8 @@ class EngineConfig:
     ``knobs`` are those that only it has. ``max_new_tokens`` is what clients allow an answer; None: exactly its length.
     ``speculation`` is None without speculative decoding. ``pipeline_stages`` are those of pipeline parallelism.
     ``swap`` is None where preempted requests are recomputed; ``tiers`` hold evicted prefix blocks, nearest first.
-    ``kept_tokens`` are the last ones of a request whose blocks are held, None: all; with ``keeps_prompts`` only once its
-    prompt is complete.
+    ``kept_tokens`` are the last ones of a request whose blocks are held, None: all; with ``keeps_prompts`` only once
+    its prompt is complete.
     """
 
     num_gpu_blocks: int

@@ -25,10 +25,9 @@ class WindowedGroup(DecodeGroup):
     that it starts are.
     """
 
-    window: int
-
     def __init__(self, block_size: int, window: int) -> None:
         super().__init__(block_size, window)
+        self.reach = window
         self.freed = 0  # blocks freed by `advance` since `collect`
         self._behind = [0] * block_size  # members past the window, by offset of their first useful token
         self._shed = False  # the next step's blocks are freed already
@@ -74,20 +73,20 @@ class WindowedGroup(DecodeGroup):
         """Let a member go; its attributes become true again, ``behind`` too."""
         past = not self._within(request)
         super().leave(request)
-        first_useful = request.computed - self.window + (1 if self._shed else 0)
+        first_useful = request.computed - self.reach + (1 if self._shed else 0)
         request.behind = max(0, first_useful) // self.block_size
         if past:
             self._behind[self._place(request)] -= 1
 
     def _within(self, request: Request) -> bool:
-        return request.group_offset + self.step < self.window
+        return request.group_offset + self.step < self.reach
 
     def _place(self, request: Request) -> int:
-        return (request.group_offset - self.window + 1) % self.block_size
+        return (request.group_offset - self.reach + 1) % self.block_size
 
     def _enter_window(self, request: Request, attended: int) -> None:
         super()._enter_window(request, attended)
-        if attended > self.window:
+        if attended > self.reach:
             self._behind[self._place(request)] += 1
 
     def _cross(self) -> None:

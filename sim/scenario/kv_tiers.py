@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -63,6 +63,37 @@ OffloadTiers = Annotated[
 ]
 
 
+class KvRetention(Section):
+    """A policy that keeps a part of each request's cache: its effect on memory and speed, not on answers.
+
+    ``streaming_llm`` keeps ``sink_tokens`` first tokens and a window of ``window_tokens``; ``h2o`` keeps
+    ``budget_tokens``, once the prompt is computed.
+    """
+
+    policy: Literal["streaming_llm", "h2o"]
+    sink_tokens: int | None = Field(None, ge=0)
+    window_tokens: int | None = Field(None, ge=1)
+    budget_tokens: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _says_how_much(self) -> Self:
+        own = {"streaming_llm": ("sink_tokens", "window_tokens"), "h2o": ("budget_tokens",)}[self.policy]
+        for key in ("sink_tokens", "window_tokens", "budget_tokens"):
+            given = getattr(self, key) is not None
+            if key in own and not given and key != "sink_tokens":
+                raise InputError(key, f"is missing: {self.policy} needs it", "give the tokens to keep")
+            if given and key not in own:
+                raise InputError(key, f"means nothing to {self.policy}", f"leave it out; {self.policy} has {own[-1]}")
+        return self
+
+    @property
+    def tokens(self) -> int:
+        """Tokens kept of a request."""
+        if self.policy == "h2o":
+            return self.budget_tokens or 0
+        return (4 if self.sink_tokens is None else self.sink_tokens) + (self.window_tokens or 0)
+
+
 class KvTiers(Section):
     """Where the KV cache goes when the GPU's memory runs out.
 
@@ -73,13 +104,20 @@ class KvTiers(Section):
     swap_space_gib: float = Field(4.0, gt=0)
     host_link_gb_per_s: float | None = Field(None, gt=0)
     kv_offload: OffloadTiers = None
+    kv_retention: KvRetention | None = None
 
     @model_validator(mode="after")
-    def _tiers_hold_prefixes(self) -> Self:
+    def _fits_the_prefix_cache(self) -> Self:
         if self.kv_offload is not None and not getattr(self, "enable_prefix_caching", True):
             raise InputError(
                 "kv_offload",
                 "tiers hold evicted prefix blocks, but prefix caching is off",
                 "set enable_prefix_caching to true, or kv_offload to null",
+            )
+        if self.kv_retention is not None and getattr(self, "enable_prefix_caching", False):
+            raise InputError(
+                "kv_retention",
+                f"{self.kv_retention.policy} drops tokens from the middle, so that no prefix is left to share",
+                "set enable_prefix_caching to false, or kv_retention to null",
             )
         return self

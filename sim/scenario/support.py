@@ -41,6 +41,8 @@ def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
 def _unsupported_tiers(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     """Memory beside the GPU is for vLLM's scheduler, one token and one batch at a time."""
     engine = scenario.engine
+    if engine.kv_retention is not None:
+        yield from _unsupported_retention(scenario)
     if engine.kv_offload is not None:
         field, what, remedy = "engine.kv_offload", "offloading", "set it to null"
     elif engine.preemption != "recompute":
@@ -53,6 +55,22 @@ def _unsupported_tiers(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
         yield field, f"{what} over pipeline stages", f"{remedy}, or layout.pipeline_parallel_size to 1"
     if engine.speculative is not None:
         yield field, f"{what} with speculative decoding", f"{remedy}, or engine.speculative to null"
+    if engine.kv_allocation == "contiguous":
+        yield field, f"{what} with contiguous allocation", f"{remedy}, or engine.kv_allocation to paged"
+
+
+def _unsupported_retention(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
+    engine, remedy = scenario.engine, "set engine.kv_retention to null"
+    mixes = {
+        f"under the scheduler of '{engine.preset}'": engine.preset != "vllm",
+        "over pipeline stages": scenario.layout.pipeline_parallel_size > 1,
+        "with speculative decoding": engine.speculative is not None,
+        "with swap or offload": engine.kv_offload is not None or engine.preemption != "recompute",
+        "with contiguous allocation": engine.kv_allocation == "contiguous",
+        "with prefill and decode apart": scenario.cluster.disaggregation is not None,
+    }
+    for mix in (words for words, given in mixes.items() if given):
+        yield "engine.kv_retention", f"keeping a part of the cache {mix}", remedy
 
 
 def _unsupported_in_one_piece(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
