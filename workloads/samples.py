@@ -13,8 +13,8 @@ from workloads.spec import MAX_REQUESTS
 from workloads.streams import Aspect, stream
 
 
-def with_samples(workload: Workload, n: int, output: Length, seed: int) -> Workload:
-    """Each request ``n`` times: same arrival, same prompt, outputs of their own.
+def with_samples(workload: Workload, n: int, output: Length | None, seed: int) -> Workload:
+    """Each request ``n`` times: same arrival, same prompt, outputs drawn from ``output``, or equally long where None.
 
     Request i becomes requests ``i * n`` to ``i * n + n - 1``, the first with the output length that i has. So vLLM V1
     serves ``n`` > 1 (vllm/v1/engine/parallel_sampling.py): as requests of their own that find the prompt's full blocks
@@ -23,8 +23,9 @@ def with_samples(workload: Workload, n: int, output: Length, seed: int) -> Workl
     count = len(workload)
     if count * n > MAX_REQUESTS:
         raise InputError("n", f"{n} samples of {count:,} prompts", f"stay below {MAX_REQUESTS:,} in all")
-    outputs = draw_lengths(output, count * n, stream(seed, Aspect.SAMPLE_TOKENS)).reshape(count, n)
-    outputs[:, 0] = workload.output_tokens
+    outputs = np.tile(workload.output_tokens[:, None], n)
+    if output is not None:
+        outputs[:, 1:] = draw_lengths(output, count * n, stream(seed, Aspect.SAMPLE_TOKENS)).reshape(count, n)[:, 1:]
     told = f"Each of the {count:,} prompts is sampled {n} times; every sample counts as a request."
     return Workload(
         arrival_s=np.repeat(workload.arrival_s, n),

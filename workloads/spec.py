@@ -114,6 +114,7 @@ _SYNTHETIC_KEYS: Final = (
     "prefixes",
     "sessions",
     "n",
+    "sample_lengths",
 )
 
 
@@ -121,7 +122,8 @@ class WorkloadSpec(StrictModel):
     """What is sent to the servers: either ``trace``, or arrivals and lengths (``preset`` brings all of them).
 
     Exactly one of ``num_requests`` and ``duration_s`` limits a synthetic workload; arrivals in stages may have neither
-    (all stages are run), a closed loop takes ``num_requests``. ``n`` answers are sampled for each prompt, None: 1.
+    (all stages are run), a closed loop takes ``num_requests``. ``n`` answers are sampled for each prompt, None: 1;
+    their lengths are drawn one by one (None, too) or ``equal``.
     """
 
     preset: str | None = None
@@ -133,6 +135,7 @@ class WorkloadSpec(StrictModel):
     prefixes: PrefixSpec | None = None
     sessions: SessionSpec | None = None
     n: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
+    sample_lengths: Literal["drawn", "equal"] | None = None
     trace: Annotated[TraceSpec, BeforeValidator(_trace)] | None = None
 
     @model_validator(mode="before")
@@ -162,7 +165,9 @@ class WorkloadSpec(StrictModel):
         return self
 
     def _check_samples(self) -> None:
-        if (self.n or 1) == 1:
+        if self.n in (None, 1):
+            if self.sample_lengths is not None:
+                raise InputError("sample_lengths", f"'{self.sample_lengths}' of a single answer", "give n, at least 2")
             return
         if self.sessions is not None:
             problem = f"{self.n} answers to every turn, and which of them a conversation goes on with is not said"

@@ -58,7 +58,9 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
         prefixes=_spans(spec, chains, new_tokens, prompt_tokens + output_tokens, prompt),
         notes=notes + _short_prompt_note(spec.prefixes, new_tokens[chains.first]),
     )
-    return workload if spec.n in (None, 1) else with_samples(workload, spec.n, spec.output_tokens, seed)
+    if spec.n in (None, 1):
+        return workload
+    return with_samples(workload, spec.n, None if spec.sample_lengths == "equal" else spec.output_tokens, seed)
 
 
 def arrange(

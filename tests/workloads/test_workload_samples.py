@@ -33,6 +33,11 @@ def test_every_prompt_is_sent_n_times_at_once() -> None:
     assert any("sampled 4 times" in note for note in four.notes)
 
 
+def test_answers_may_be_equally_long() -> None:
+    one, four = built(), built(n=4, sample_lengths="equal")
+    assert (four.output_tokens.reshape(-1, 4) == one.output_tokens[:, None]).all()
+
+
 def test_one_sample_is_the_workload_without_it() -> None:
     one, plain = built(n=1), built()
     assert (one.output_tokens == plain.output_tokens).all()
@@ -85,6 +90,11 @@ def test_what_samples_cannot_go_with_is_refused(keys: dict[str, Any], reason: st
     with pytest.raises(InputError, match=reason) as problem:
         built(**keys)
     assert problem.value.field.startswith("workload.n")
+
+
+def test_lengths_of_samples_need_samples() -> None:
+    with pytest.raises(InputError, match=r"sample_lengths: 'equal' of a single answer"):
+        built(sample_lengths="equal")
 
 
 def test_a_trace_brings_its_own_answers() -> None:
