@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,24 @@ def cluster(name: str) -> Any:
 
 
 EVERYWHERE = ["local", *map(cluster, CLUSTERS)]
+
+
+@pytest.fixture(scope="module")
+def ray_head() -> Iterator[str]:
+    """The address of a Ray instance that the first executor starts and the others find; starting one takes long."""
+    pytest.importorskip("ray", reason="ray not installed")
+    import ray
+
+    with executor_of("ray", workers=2) as executor:
+        assert list(executor.stream(double, [(0, 1)])) == [(0, 2)]
+        yield ray.get_runtime_context().gcs_address
+    assert not ray.is_initialized()
+
+
+@pytest.fixture(autouse=True)
+def _started(request: pytest.FixtureRequest) -> None:
+    if "ray" in request.node.name:
+        request.getfixturevalue("ray_head")
 
 
 def double(item: int) -> int:
@@ -92,6 +113,16 @@ def test_a_running_scheduler_is_used_by_its_address(small: Scenario) -> None:
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as running:
         result = sweep(small, {"seed": [0, 1]}, executor="dask", address=running.scheduler_address)
     assert result.counts == {"done": 2}
+
+
+def test_a_running_ray_head_is_used_by_its_address(ray_head: str, small: Scenario, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(small.to_yaml())
+    asked = ["sweep", "small.yaml", "--vary", "seed=0,1", "--executor", "ray", "--address", ray_head, "--out", "here"]
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", *asked], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "here" / "points").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
