@@ -62,22 +62,29 @@ def followers_of(workload: Workload) -> dict[int, list[int]]:
     return followers
 
 
-def timed_arrivals(workload: Workload, tick_s: float) -> Iterator[tuple[int, Tick]]:
-    """(id, tick) of the requests that arrive by the clock, by time, then id."""
+def timed_requests(workload: Workload, tick_s: float, to_queue: Tick) -> Iterator[Request]:
+    """The requests that arrive by the clock, by time, then id; each is queued ``to_queue`` after its arrival."""
     timed = np.flatnonzero(~np.isnan(workload.arrival_s))
     order = timed[np.argsort(workload.arrival_s[timed], kind="stable")]
     for start in range(0, len(order), 4096):
         part = order[start : start + 4096]
-        for index, arrival in zip(part.tolist(), workload.arrival_s[part].tolist(), strict=True):
-            yield index, to_ticks(arrival, tick_s)
+        columns = part, workload.arrival_s[part], workload.prompt_tokens[part], workload.output_tokens[part]
+        for index, arrival_s, prompt, output in zip(*(column.tolist() for column in columns), strict=True):
+            arrival = to_ticks(arrival_s, tick_s)
+            yield _request(workload, index, prompt, output, arrival, arrival + to_queue)
 
 
 def request_of(workload: Workload, index: int, arrival: Tick, queued: Tick) -> Request:
     """Request ``index`` as an engine sees it."""
+    prompt, output = int(workload.prompt_tokens[index]), int(workload.output_tokens[index])
+    return _request(workload, index, prompt, output, arrival, queued)
+
+
+def _request(workload: Workload, index: int, prompt: int, output: int, arrival: Tick, queued: Tick) -> Request:
     request = Request(
         index,
-        int(workload.prompt_tokens[index]),
-        int(workload.output_tokens[index]),
+        prompt,
+        output,
         arrival=arrival,
         priority=0 if workload.priority is None else int(workload.priority[index]),
         session=-1 if workload.session_id is None else int(workload.session_id[index]),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import simpy
 
-from sim.cluster.arrivals import Arrival, ClientPath, after, followers_of, request_of, timed_arrivals, to_ticks
+from sim.cluster.arrivals import Arrival, ClientPath, after, followers_of, request_of, timed_requests, to_ticks
 from sim.cluster.handover import Handoff, Handover
 from sim.cluster.lifecycle import Change, Lifecycle
 from sim.cluster.pool import Pool, PoolPlan
@@ -195,11 +195,10 @@ class Fleet:
 
     def _source(self) -> Generator[simpy.Event, Any, None]:
         env = self.env
-        for index, arrival in timed_arrivals(self.workload, self._tick_s):
-            queued = arrival + self._to_queue
-            if queued > env.now:
-                yield Arrival(env, queued - env.now)
-            self._submit(self._request(index, arrival))
+        for request in timed_requests(self.workload, self._tick_s, self._to_queue):
+            if request.queued > env.now:
+                yield Arrival(env, request.queued - env.now)
+            self._submit(request)
 
     def _follow(self, index: int, think: Tick) -> Generator[simpy.Event, Any, None]:
         arrival = self.env.now + think

@@ -115,42 +115,41 @@ class DecodeGroup:
 
     def steps_to_change(self, limit: int) -> int:
         """Steps until a member ends or outgrows the window, at most ``limit``."""
-        self._drop_stale()
-        if self._ends:
-            limit = min(limit, self._ends[0][0] - self.step)
-        if self._crossings:
-            limit = min(limit, self._crossings[0][0] - self.step)
-        return limit
-
-    def _drop_stale(self) -> None:
-        ends = self._ends
-        while ends and not (self._holds(ends[0][2]) and ends[0][2].last_group_step == ends[0][0]):
+        ends, crossings = self._ends, self._crossings
+        while ends:
+            last, _, request = ends[0]
+            if self._holds(request) and request.last_group_step == last:
+                limit = min(limit, last - self.step)
+                break
             heappop(ends)
-        crossings = self._crossings
-        while crossings and not (self._holds(crossings[0][2]) and crossings[0][2].window_step == crossings[0][0]):
+        while crossings:
+            last, _, request = crossings[0]
+            if self._holds(request) and request.window_step == last:
+                return min(limit, last - self.step)
             heappop(crossings)
+        return limit
 
     def _holds(self, request: Request) -> bool:
         return request.in_group and request.group is self
 
     def blocks_within(self, steps: int) -> int:
         """Blocks that the next ``steps`` steps start together, none past `steps_to_change`."""
-        turns, rest = divmod(steps, self.block_size)
-        return turns * self.size + sum(self._residues[-i % self.block_size] for i in range(self.step, self.step + rest))
+        residues, block_size = self._residues, self.block_size
+        turns, rest = divmod(steps, block_size)
+        high = -self.step % block_size  # the offset that starts a block in the next step; one less in each step after it
+        low = high - rest + 1
+        within = sum(residues[low : high + 1]) if low >= 0 else sum(residues[: high + 1]) + sum(residues[low:])
+        return turns * self.size + within
 
     # -- moving on ----------------------------------------------------------------------------------------------------
 
     def advance(self, steps: int = 1) -> tuple[int, int]:
         """Do ``steps`` >= 1 steps, none past `steps_to_change`; return blocks started and blocks filled in them."""
         size, residues, block_size = self.size, self._residues, self.block_size
-        step = self.step
-        first = started = residues[-step % block_size]
+        first = started = residues[-self.step % block_size]
         if steps > 1:
-            turns, rest = divmod(steps, block_size)
-            started = turns * size
-            for i in range(step, step + rest):
-                started += residues[-i % block_size]
-        self.step = step = step + steps
+            started = self.blocks_within(steps)
+        self.step = step = self.step + steps
         self.context += steps * size
         self.windowed += steps * self.below_window
         self.padding += started * block_size - steps * size

@@ -49,7 +49,8 @@ class Jump:
     @property
     def wake(self) -> Tick:
         """When the step after the run is to be scheduled."""
-        return self.scheduled(self.steps + 1)
+        step = self.steps + 1 - self.depth
+        return self.end(step) if step >= 0 else self.next_schedule
 
     def waiting_at(self, step: int) -> int:
         """Queue length when step ``step`` is scheduled."""

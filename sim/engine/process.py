@@ -19,7 +19,7 @@ from sim.engine.step import InFlight
 
 
 class Alarm(simpy.Event):
-    """A timeout with an engine's ``alarm_priority``: of several at one instant that of the first engine goes off first."""
+    """A timeout with an engine's ``alarm_priority``: of several at one instant the first engine's goes off first."""
 
     def __init__(self, env: simpy.Environment, delay: SimTime, priority: EventPriority) -> None:
         self.env = env  # without a call of the base class, as SimPy's own timeouts

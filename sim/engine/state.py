@@ -78,7 +78,8 @@ class EngineState:
 
     def held_blocks(self, request: Request) -> int:
         """Blocks that a running request outside the group holds."""
-        return self.blocks(max(request.computed, request.reserved))
+        computed, reserved = request.computed, request.reserved
+        return self.blocks(computed if computed > reserved else reserved)
 
     def blocks_to_start(self) -> int:
         """Blocks that the next decode-only step takes."""
