@@ -42,9 +42,13 @@ def experts_fit(hardware: HardwareProfile, family: str, dtype: str) -> RooflineF
 
 
 def decode_attention_fit(hardware: HardwareProfile, dtype: str) -> MemoryBoundFit:
-    """The fit of decode attention over a cache of ``dtype`` (else over bf16), or an assumed one."""
+    """The fit of decode attention over a cache of ``dtype``, or an assumed one.
+
+    Other formats that are widened in the kernel reach what FP8 does there, as long as nobody has timed them.
+    """
     found = hardware.kernels.decode_attention
-    return found.get(dtype) or found.get("bf16") or _memory_bound(hardware, _ATTENTION_FIXED_S)
+    widened = found.get("fp8") if dtype in ("int8", "int4") else None
+    return found.get(dtype) or widened or found.get("bf16") or _memory_bound(hardware, _ATTENTION_FIXED_S)
 
 
 def prefill_attention_fit(hardware: HardwareProfile, dtype: str) -> RooflineFit:

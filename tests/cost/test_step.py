@@ -199,3 +199,20 @@ def test_experts_spread_over_ranks_wait_for_the_busiest() -> None:
     spread = model("Qwen/Qwen3-30B-A3B", "h100-sxm", 4, layout={"enable_expert_parallel": True})
     shape = prefill(sharded, 4096)
     assert spread.step(shape) != sharded.step(shape)
+
+
+@pytest.mark.parametrize(("gpu", "least", "most"), [("h100-sxm", 1.4, 1.8), ("h200-sxm", 1.2, 1.6)])
+def test_fp8_cache_halves_the_bytes_but_not_the_time_on_hopper(gpu: str, least: float, most: float) -> None:
+    # The tables of measured kernels say so: the FP8 kernel reaches a smaller part of the bandwidth.
+    plain, narrow = (model("meta-llama/Llama-3.1-8B", gpu, kv=kv) for kv in ("auto", "fp8"))
+    shape = decode(plain, 64, 8192)
+    gain = plain.breakdown(shape)["decode_attention"] / narrow.breakdown(shape)["decode_attention"]
+    assert least < gain < most
+
+
+def test_a_cache_that_is_widened_in_the_kernel_gains_no_more_than_its_bytes() -> None:
+    times = {}
+    for kv in ("auto", "fp8", "int8", "int4"):
+        cost = model("meta-llama/Llama-3.1-8B", kv=kv)
+        times[kv] = cost.breakdown(decode(cost, 64, 8192))["decode_attention"]
+    assert times["auto"] > times["fp8"] >= 0.99 * times["int8"] > times["int4"] > times["auto"] / 4
