@@ -15,6 +15,7 @@ from sim.planner.case import Case
 from sim.scenario import Scenario
 
 URL: Final = "http://localhost:8000"
+_LESS_BURSTY: Final = "arrivals are a plain Poisson process, less bursty than planned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,8 @@ def _inference_perf(scenario: Scenario, traffic: Traffic) -> BenchCommand:
         "data:", *_data(traffic),
         "report: {request_lifecycle: {summary: true, per_stage: true, per_request: true}}",
     ]  # fmt: skip
+    if traffic.burstiness != 1.0:
+        notes.append(_LESS_BURSTY)
     files = {"inference-perf.yaml": "\n".join(lines) + "\n"}
     return BenchCommand("inference-perf", "inference-perf --config_file inference-perf.yaml", files, tuple(notes))
 
@@ -183,5 +186,5 @@ def _guidellm(scenario: Scenario, traffic: Traffic) -> BenchCommand:
     if traffic.prefix_tokens:
         notes.append("prompts share no beginnings: latency will be higher than planned")
     if traffic.burstiness != 1.0:
-        notes.append("arrivals are a plain Poisson process, less bursty than planned")
+        notes.append(_LESS_BURSTY)
     return BenchCommand("guidellm", shlex.join(words), {}, tuple(notes))

@@ -10,6 +10,7 @@ from typing import Any
 from reports.plan_bench import bench_commands
 from reports.plan_serve import ENGINES, serve_commands
 from reports.plan_terminal import name_of
+from reports.text import count
 from sim.planner.planning import PlanResult
 from sim.planner.store import write_whole
 from sim.scenario import Scenario
@@ -66,7 +67,7 @@ def _block(lines: tuple[str, ...], files: dict[str, str], notes: tuple[str, ...]
 def _title(result: PlanResult) -> str:
     assert result.plan.winner is not None
     d = result.plan.winner.deployment
-    return f"{result.plan.name}: {name_of(d)} on {d.gpus} GPUs ({d.hardware})"
+    return f"{result.plan.name}: {name_of(d)} on {count(d.gpus, 'GPU')} ({d.hardware})"
 
 
 def _plain(table: Any) -> Any:

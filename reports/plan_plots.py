@@ -51,8 +51,8 @@ def _figure(plan: Plan, winner: Row) -> Figure:
     speed, cost = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
     _speed_front(speed, plan, looks)
     _cost_front(cost, plan, looks)
-    _bars(figure.add_subplot(grid[1, 0]), plan, kept)
-    _loads(figure.add_subplot(grid[1, 1]), plan, kept)
+    _bars(figure.add_subplot(grid[1, 0]), plan, kept, looks)
+    _loads(figure.add_subplot(grid[1, 1]), plan, kept, looks)
     q = plan.question
     title = (
         f"{plan.name}: {name_of(winner.deployment)} on {short(winner.deployment.hardware)} for {q.load:.3g} {q.unit}"
@@ -120,7 +120,7 @@ def _cost_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> Non
                           textcoords="offset points", fontsize=8, color=INK)  # fmt: skip
     axis.set_title(f"Cost against latency at {plan.question.load:.3g} {plan.question.unit}")
     axis.set(xlabel=_cost_label(plan), ylabel="mean end-to-end latency, s")
-    axis.margins(x=0.2)
+    axis.margins(x=0.2, y=0.12)
     axis.set_xlim(left=0)
     axis.set_ylim(bottom=0)
 
@@ -129,16 +129,17 @@ def _cost_label(plan: Plan) -> str:
     return "$ an hour" if plan.question.ranked_by == "usd_per_hour" else "GPUs"
 
 
-def _bars(axis: Axes, plan: Plan, rows: Sequence[Row]) -> None:
+def _bars(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[str, Any]]) -> None:
     """Cost of each kind, and how it moves within the error band."""
     places = range(len(rows))
     axis.barh(list(places), [row.cost for row in rows], height=0.6,
-              color=[GREEN if i == 0 else BLUE for i in places], alpha=0.75)  # fmt: skip
+              color=[_look(row, plan, looks)["color"] for row in rows], alpha=0.8)  # fmt: skip
     for place, row in enumerate(rows):
         low = row.band.cost_if_faster if row.band.cost_if_faster is not None else row.cost
         high = row.band.cost_if_slower
         axis.plot([low, row.cost if high is None else high], [place, place], color=INK, marker="|", linewidth=1.2)
     axis.set_yticks(list(places), [_tick(row, plan) for row in rows])
+    axis.get_yticklabels()[0].set_fontweight("bold")
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
     axis.set_title(f"Cost (line: steps {plan.question.error_band:.0%} faster or slower)")
@@ -146,11 +147,11 @@ def _bars(axis: Axes, plan: Plan, rows: Sequence[Row]) -> None:
     axis.set_xlim(left=0)
 
 
-def _loads(axis: Axes, plan: Plan, rows: Sequence[Row]) -> None:
+def _loads(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[str, Any]]) -> None:
     """The highest load of each kind against the load asked for."""
     places = range(len(rows))
     axis.barh(list(places), [row.most_load or 0.0 for row in rows], height=0.6,
-              color=[GREEN if i == 0 else BLUE for i in places], alpha=0.75)  # fmt: skip
+              color=[_look(row, plan, looks)["color"] for row in rows], alpha=0.8)  # fmt: skip
     axis.axvline(plan.question.load, color=VERMILLION, linestyle="--", linewidth=1.1)
     axis.set_yticks(list(places), [""] * len(rows))
     most = max((row.most_load or 0.0 for row in rows), default=1.0)
@@ -162,6 +163,11 @@ def _loads(axis: Axes, plan: Plan, rows: Sequence[Row]) -> None:
     axis.set_title("Highest load, and what breaks the promise beyond (dashed: asked for)")
     axis.set_xlabel(plan.question.unit)
     axis.set_xlim(0, 1.6 * most)
+
+
+def _look(row: Row, plan: Plan, looks: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    d = row.deployment
+    return looks[_kind_of(d.label, d.hardware, d.quantization, len(plan.question.hardware) > 1)]
 
 
 def _tick(row: Row, plan: Plan) -> str:
@@ -182,6 +188,7 @@ def _day(plan: Plan, day: DayPlan) -> Figure:
     saved = "" if day.saved is None else f"; saves {day.saved:.0%} of the GPU hours of static provisioning (dashed)"
     replicas.set_title(f"Replicas{saved}")
     replicas.set(xlabel="hour", xlim=(0, 24), xticks=range(0, 25, 3))
+    replicas.yaxis.get_major_locator().set_params(integer=True)
     for axis in (load, replicas):
         axis.set_ylim(bottom=0, top=math.ceil(axis.get_ylim()[1] * 1.05) if axis is replicas else None)
     return figure

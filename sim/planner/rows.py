@@ -131,7 +131,7 @@ def budget_words(case: Case, cell: Cell, ground: Ground) -> str:
     usd = ground.usd_per_hour(cell, 1)
     watts = ground.hardware(cell).tdp_w * cell.gpus
     price = "" if usd is None else f", ${usd:,.2f}/h"
-    return f"one unit is {cell.gpus} GPUs{price}, {watts:,.0f} W at most: over the budget"
+    return f"one unit is {cell.gpus} GPU{'s' if cell.gpus > 1 else ''}{price}, {watts:,.0f} W at most: over the budget"
 
 
 def in_words(seconds: float) -> str:
