@@ -144,6 +144,11 @@ def _over_time(result: Result, series: Series) -> Figure:
         axis.fill_between(time_s, values, color=BLUE, alpha=0.2, linewidth=0)
         axis.plot(time_s, values, color=BLUE)
         axis.set_ylabel(unit)
+    cache.plot(time_s, series.kv_tokens * 100, color=GREEN, linewidth=1.2, label="tokens")
+    if series.kv_stranded.any():
+        out_of_use = (series.kv_utilization + series.kv_stranded) * 100
+        cache.plot(time_s, out_of_use, color=VERMILLION, linestyle="--", linewidth=1.2, label="and gaps too small")
+    cache.legend(loc="lower right", bbox_to_anchor=(1.0, 0.97), ncols=2, borderpad=0)
     last_s = _last_arrival_s(result)
     for axis in (requests, cache, output, prompt):
         axis.set_ylim(bottom=0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics_steps import row_times_s
+from sim.metrics_steps import row_times_s, token_growth
 from sim.records import STATUS
 from sim.result import Result, arrays_of
 
@@ -26,6 +26,9 @@ class Series:
         running: sequences in the batch, all engines together.
         waiting: requests not scheduled yet.
         kv_utilization: blocks in use over blocks there are, 0 to 1.
+        kv_tokens: slots that hold tokens, over all slots.
+        kv_reserved: slots held for tokens to come, likewise.
+        kv_stranded: free slots in gaps too small for the next request, likewise.
         output_tokens_per_s: tokens sampled.
         prefill_tokens_per_s: prompt tokens computed (cached ones are not).
     """
@@ -34,6 +37,9 @@ class Series:
     running: Floats
     waiting: Floats
     kv_utilization: Floats
+    kv_tokens: Floats
+    kv_reserved: Floats
+    kv_stranded: Floats
     output_tokens_per_s: Floats
     prefill_tokens_per_s: Floats
 
@@ -55,6 +61,9 @@ def series_of(result: Result, bins: int = 160) -> Series | None:
     blocks = (runs["used_blocks"] + runs["used_blocks_end"]) / 2
     all_blocks = (result.context.num_gpu_blocks - 1) * result.context.scenario.layout.replicas
 
+    grown = token_growth(runs) * (runs["steps"] - 1) / 2
+    all_slots = max(all_blocks, 1) * result.context.block_size
+
     def mean(total_of_row: NDArray[Any]) -> Floats:
         return _spread(runs, length_s, total_of_row, edges)
 
@@ -63,6 +72,10 @@ def series_of(result: Result, bins: int = 160) -> Series | None:
         running=mean(runs["running"] * length_s),
         waiting=_waiting(rows, edges),
         kv_utilization=mean(blocks * length_s) / max(all_blocks, 1),
+        kv_tokens=mean((runs["held_tokens"] + grown) * length_s) / all_slots,
+        kv_reserved=mean(np.where(runs["reserved_tokens"], runs["reserved_tokens"] - grown, 0.0) * length_s)
+        / all_slots,
+        kv_stranded=mean(runs["stranded_tokens"] * length_s) / all_slots,
         output_tokens_per_s=mean(runs["sampled_seqs"] * runs["steps"] + runs["accepted_tokens"]),
         prefill_tokens_per_s=mean(runs["prefill_tokens"] * runs["steps"]),
     )

@@ -86,7 +86,14 @@ def _timelines(result: Result, series: OverTime, last: Mark) -> Iterator[Chart]:
     )  # fmt: skip
     used = series.kv_utilization * 100
     full = 102.0 if used.max() > 60 else 0.0
-    yield chart("KV cache in use", "% of blocks", "%", Series("KV cache", time_s, used, 3, "area"), top=full)
+    parts = [Series("in use", time_s, used, 3, "area"), Series("tokens", time_s, series.kv_tokens * 100, 1)]
+    if series.kv_reserved.any():
+        parts.append(
+            Series("and tokens to come", time_s, (series.kv_tokens + series.kv_reserved) * 100, 4, dashed=True)
+        )
+    if series.kv_stranded.any():
+        parts.append(Series("and useless gaps", time_s, used + series.kv_stranded * 100, 2, dashed=True))
+    yield chart("KV cache in use", "% of memory", "%", *parts, top=full)
     output, prompt = series.output_tokens_per_s, series.prefill_tokens_per_s
     yield chart("Output tokens", "tokens/s", "tokens/s", Series("output", time_s, output, 1, "area"))
     yield chart("Prompt tokens computed", "tokens/s", "tokens/s", Series("prompt", time_s, prompt, 4, "area"))

@@ -89,8 +89,8 @@ def waste_of(preset: str, *requests: Line, tokens: int, jump: bool = True, **key
 
 @pytest.mark.parametrize("jump", [True, False])
 def test_three_kinds_of_waste_counted_by_hand(jump: bool) -> None:
-    # One piece of 20 slots in 26, steps of equal length: 4, 5, 6, 7 tokens held of the 7 that come; 13 are never filled.
-    # A second request that wants 20 waits in front of the 6 that are left.
+    # One piece of 20 slots in 26, steps of equal length: 4, 5, 6, 7 tokens held of the 7 that come.
+    # 13 are never filled. A second request that wants 20 waits in front of the 6 that are left.
     load = (ask(4, 4), ask(4, 4))
     kinds = waste_of("orca", *load, tokens=26, jump=jump, kv_reservation="max", max_model_len=20)
     held, room = 4 + 5 + 6 + 7, 4 * 26 + 4 * 20  # 6 are out of use only while the second waits
