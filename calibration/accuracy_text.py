@@ -110,12 +110,11 @@ shipped segments are fitted to all sizes and meet them within 2 / 5.""",
     "closed": """\
 See *Closed loop at a fixed concurrency* for what is not known of those runs.""",
     "loop": """\
-One load of four. The microbenchmarks of that run fitted badly (held-out medians: decode attention 19.0 %,
-elementwise 33.6 %; minutes later, for the other model, 6.4 % and 8.6 % with the same elementwise kernels), and at
-moderate load steps are small, so that these kernels are most of them; products, which dominate when saturated,
-fitted within 4.8 %. So the miss is one of timing kernels of tens of microseconds by the wall clock of a virtual
-machine. The same chain by `--clock core`: 4.4 % (steps), -4.7 % (TPOT), +0.4 % (tokens/s) for that load. Reading
-the chain showed no other cause.""",
+One load of four. The microbenchmarks of that run fitted badly: held-out medians of 19.0 % (decode attention) and
+33.6 % (elementwise), where minutes later, for the other model, they were 6.4 % and 8.6 % with the same elementwise
+kernels; products fitted within 4.8 % in both. So the likely cause, not a proven one, is that kernels of tens of
+microseconds were timed badly by the wall clock of a virtual machine. The same chain by `--clock core` had 4.4 %
+(steps), -4.7 % (TPOT), +0.4 % (tokens/s) for that load. Reading the chain showed no other cause.""",
 }
 
 LEFT_OUT: Final = """\

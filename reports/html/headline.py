@@ -129,7 +129,8 @@ def _band(summary: Summary) -> Markup | None:
         f"median, and what nine of ten stay within ({source}). What the calibration leaves open, nothing else."
     )
     caption = "Range within the error of step times"
-    return tag("div", table(("", "predicted", *off), rows, caption), tag("p", note, class_="note"))
+    inside = join([table(("", "predicted", *off), rows), tag("p", note, class_="note")])
+    return tag("details", tag("summary", caption), inside)
 
 
 def _promises(summary: Summary, scenario: Scenario) -> Markup | None:
