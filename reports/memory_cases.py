@@ -111,7 +111,7 @@ def read_asked(
         engine: whose memory rules count (``vllm==0.23.0``), None = the scenario's preset.
 
     Raises:
-        InputError: anything malformed. A model that does not fit is a `Case` with a refusal.
+        InputError: anything malformed. A layout that is too small or impossible is a `Case` with a refusal.
     """
     documents = [(path, load_document(path.expanduser())) for path in paths]
     name, plot, given = paths[0].stem, None, tuple(lengths)
@@ -177,6 +177,8 @@ def _case(
         budget: MemoryBudget | None = _budget(scenario, arch, hardware, engine)
         refusal = None
     except InputError as error:
+        if not error.field.startswith("layout"):  # no variant of the same question, but a word that nobody knows
+            raise
         budget, refusal = None, error
     return Case(label, scenario, hardware, budget, refusal, has_workload)
 

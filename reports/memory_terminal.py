@@ -15,6 +15,7 @@ from reports.memory_report import concurrency_row, waste_row
 from reports.text import count, gib, number, percent
 from sim.layout import Layout
 from sim.models.budget import MemoryBudget
+from sim.models.fit import DoesNotFit
 from sim.models.kv_cache import LayerCache
 
 _BAR: Final = 40  # cells for the whole memory of a GPU
@@ -217,7 +218,14 @@ def _print_several(asked: Asked, console: Console) -> None:
 def _row(case: Case, lengths: list[int]) -> list[str]:
     budget = case.budget
     if budget is None:
-        return [case.label, "does not fit", "", "", "", *("" for _ in lengths)]
+        return [
+            case.label,
+            "does not fit" if isinstance(case.refusal, DoesNotFit) else "impossible",
+            "",
+            "",
+            "",
+            *("" for _ in lengths),
+        ]
     tokens = budget.capacity_tokens * budget.layout.data_parallel_size
     held = [f"{concurrency_row(budget, length)['in_memory']:,}" if _fits(case, length) else "-" for length in lengths]
     per_token = f"{budget.kv_bytes_per_token_per_rank:,}"

@@ -7,7 +7,7 @@ from typing import Final
 from sim.cost.operators import Sampler
 from sim.errors import InputError
 from sim.models.architecture import Architecture
-from sim.models.engine_memory import DEFAULT_VLLM
+from sim.models.engine_memory import DEFAULT_VLLM, release_number
 from sim.scenario.engine import EngineSpec
 from sim.scenario.presets import family
 
@@ -25,12 +25,12 @@ def release_of(engine: EngineSpec) -> str:
 def sampler_of(engine: EngineSpec, arch: Architecture) -> Sampler:
     """How the engine draws tokens: ``truncated`` where it sorts the logits of every sequence."""
     truncated = arch.truncated_sampling if engine.sampling == "model" else engine.sampling == "truncated"
-    sorts = family(engine.preset) == "vllm" and _version(engine.version or DEFAULT_VLLM) < _FIRST_WITHOUT_SORT
+    sorts = family(engine.preset) == "vllm" and _version(engine.version) < _FIRST_WITHOUT_SORT
     return "truncated" if truncated and sorts else "greedy"
 
 
-def _version(text: str) -> tuple[int, ...]:
-    digits = text.split("rc")[0].split("+")[0].split(".")
-    if not all(part.isdigit() for part in digits):
-        raise InputError("engine.version", f"cannot read '{text}' as a release", "write it like 0.15.1")
-    return tuple(int(part) for part in digits)
+def _version(release: str | None) -> tuple[int, ...]:
+    asked = release_number(release or DEFAULT_VLLM)
+    if asked is None:
+        raise InputError("engine.version", f"cannot read '{release}' as a release", "write it like 0.15.1")
+    return asked

@@ -7,6 +7,7 @@ lines in which they report what they found. Nothing here depends on a model's or
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -99,6 +100,7 @@ _VLLM: Final[tuple[tuple[tuple[int, ...], EngineMemory], ...]] = (
     ),
 )
 DEFAULT_VLLM: Final = "0.15.1"
+_RELEASE: Final = re.compile(r"v?([0-9]{1,6}(?:\.[0-9]{1,6})*)(?:[.-]?(?:a|b|rc|post|dev)[0-9]*)*(?:\+.*)?")
 _SGLANG: Final = EngineMemory(
     "sglang", pool="share_of_free_start", counts_context=True, counts_eager_communicator=True, profiles=False
 )
@@ -134,7 +136,7 @@ def engine_memory(engine: str) -> EngineMemory:
     if name.startswith("vllm-"):
         name, _, version = name.partition("-")
     if name in {"vllm", "orca", "static", "tgi"}:
-        return _vllm(version.lstrip("v") or DEFAULT_VLLM, engine)
+        return _vllm(version or DEFAULT_VLLM, engine)
     if name == "sglang":
         return _SGLANG
     if name in {"tensorrt-llm", "trtllm", "tensorrt"}:
@@ -142,9 +144,14 @@ def engine_memory(engine: str) -> EngineMemory:
     raise InputError("engine.preset", f"unknown engine {engine!r}", nearest(name, ["vllm", "sglang", "tensorrt-llm"]))
 
 
+def release_number(release: str) -> tuple[int, ...] | None:
+    """``0.15.1`` as numbers, without the mark of a candidate, a nightly or a build; None where it is no release."""
+    found = _RELEASE.fullmatch(release)
+    return tuple(int(part) for part in found[1].split(".")) if found else None
+
+
 def _vllm(version: str, given: str) -> EngineMemory:
-    digits = version.split("rc")[0].split("+")[0].split(".")
-    if not all(part.isdigit() for part in digits):
-        raise InputError("engine.preset", f"cannot read a version in {given!r}", "write it like vllm==0.15.1")
-    asked = tuple(int(part) for part in digits)
+    asked = release_number(version)
+    if asked is None:
+        raise InputError("engine.version", f"cannot read a version in {given!r}", "write it like vllm==0.15.1")
     return [rules for first, rules in _VLLM if asked >= first][-1]

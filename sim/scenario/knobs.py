@@ -54,7 +54,11 @@ def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, 
     Raises:
         InputError: an unknown preset, a knob of another engine, a key given under both of its names.
     """
-    preset = data.get("preset", "vllm")
+    preset, release = data.get("preset", "vllm"), data.get("version")
+    if isinstance(release, int | float) and not isinstance(release, bool):
+        raise InputError(
+            "version", f"is the number {release}, which may have lost a zero", "put it in quotes: '0.15.1'"
+        )
     if not isinstance(preset, str):
         return PRESETS["vllm"], data  # the field's own check says what is wrong
     if preset not in PRESETS:
@@ -67,7 +71,7 @@ def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, 
                 f"is a knob of {_listed(OWNERS[key])}, and the preset is {preset}",
                 "leave it out, set it to null, or change preset",
             )
-    return defaults_of(preset, given.get("version")), given
+    return defaults_of(preset, release), given
 
 
 def owned_knobs(preset: str) -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sim.models.engine_memory import release_number
+
 # Keys that mean something only to vLLM stand here with the value that says so.
 _COMMON: Final[Mapping[str, Any]] = {
     "long_prefill_token_threshold": 0,
@@ -179,8 +181,7 @@ def family(preset: str) -> str:
 def defaults_of(preset: str, release: Any) -> Mapping[str, Any]:
     """The row of ``preset`` as ``release`` of its engine has it; what a preset of one's own sets stays as set."""
     row, engine = PRESETS[preset], family(preset)
-    digits = release.split(".") if isinstance(release, str) else []
-    asked = tuple(int(part) for part in digits if part.isdecimal() and len(part) < 9)
+    asked = (release_number(release) if isinstance(release, str) else None) or ()
     changed = {
         key: value
         for first, changes in _CHANGED.get(engine, {}).items()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sim.errors import InputError
 from sim.layout import Layout
+from sim.models.engine_memory import engine_memory
 from sim.models.kv_format import resolve_kv_format
 from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, memory_budget
@@ -189,3 +190,17 @@ def test_longer_requests_mean_fewer_users(ask: Ask, lengths: tuple[int, int]) ->
     budget = ask("gpt-oss-20b", max_model_len=32_768)
     assert budget.concurrency(lengths[1]) <= budget.concurrency(lengths[0])
     assert budget.users(lengths[0]) <= budget.max_num_seqs
+
+
+@pytest.mark.parametrize(
+    "spelling", ["0.15.1", "v0.15.1", "0.15.1rc2", "0.15.1.post1", "0.15.1.dev3+g1a2b", "0.15.1+cu129"]
+)
+def test_a_release_is_read_without_what_marks_its_build(spelling: str) -> None:
+    assert engine_memory(f"vllm=={spelling}") == engine_memory("vllm==0.15.1")
+
+
+@pytest.mark.parametrize("spelling", ["abc", "0.\u00b2", "0..1", "-1", "1" * 5000, "0.15.x"])
+def test_what_is_no_release_is_refused(spelling: str) -> None:
+    with pytest.raises(InputError) as caught:
+        engine_memory(f"vllm=={spelling}")
+    assert caught.value.field == "engine.version"

@@ -76,6 +76,18 @@ def test_a_variant_that_does_not_fit_is_listed_with_its_remedy() -> None:
     assert "tensor_parallel_size" in refused["remedy"]
 
 
+def test_a_layout_that_no_model_of_these_shapes_has_is_impossible_not_too_small() -> None:
+    shown = CliRunner().invoke(app, ["memory", str(EXAMPLE), "--compare", "layout.tensor_parallel_size=1,3,4"]).stdout
+    assert shown.count("does not fit") == 2  # in the table and in the remedy of TP1
+    assert "impossible" in shown
+
+
+def test_a_variant_that_nobody_knows_is_refused_not_listed() -> None:
+    result = CliRunner().invoke(app, ["memory", str(EXAMPLE), "--compare", "engine.kv_cache_dtype=bf16,fp99"])
+    assert result.exit_code == 2
+    assert "unknown format 'fp99'" in result.stderr
+
+
 def test_a_single_model_that_does_not_fit_is_one_message_and_exit_code_2() -> None:
     result = CliRunner().invoke(app, ["memory", str(EXAMPLE), "--set", "layout.tensor_parallel_size=1"])
     assert result.exit_code == 2

@@ -72,6 +72,7 @@ def test_names_are_translated_before_they_are_checked() -> None:
         ({"preset": "sglang", "page_size": 60}, "max_num_batched_tokens", "not a multiple of the page size 60"),
         ({"preset": "sglang", "schedule_policy": "priority"}, "schedule_policy", "'fcfs' or 'lpm'"),
         ({"preset": "sglangg"}, "preset", "did you mean 'sglang'"),
+        ({"version": 0.2}, "version", "put it in quotes"),
     ],
 )  # fmt: skip
 def test_what_a_preset_does_not_have_is_refused_with_the_reason(keys: dict[str, Any], field: str, reason: str) -> None:
@@ -85,7 +86,7 @@ def test_a_foreign_key_at_the_value_that_means_nothing_is_accepted() -> None:
     assert spec(preset="tgi", watermark=0.0, enable_chunked_prefill=False) == spec(preset="tgi")
 
 
-@pytest.mark.parametrize(("release", "share"), [(None, 0.9), ("0.20.2", 0.9), ("0.21.0", 0.92), ("0.23.0", 0.92)])
+@pytest.mark.parametrize(("release", "share"), [(None, 0.9), ("0.20.2", 0.9), ("0.21.0rc1", 0.92), ("0.23", 0.92)])
 def test_the_share_of_memory_is_the_default_of_the_release(release: str | None, share: float) -> None:
     assert spec(version=release).gpu_memory_utilization == share
     assert spec(version=release, gpu_memory_utilization=0.9).gpu_memory_utilization == 0.9
