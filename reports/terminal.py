@@ -13,7 +13,7 @@ from rich.text import Text
 from reports.text import count, gib, number, percent, seconds, span, usd
 from sim.scenario import Scenario
 from sim.scenario.pools import pools_of
-from sim.summary import Band, Extent, Latency, Summary, Utilization
+from sim.summary import Band, Extent, Kv, Latency, Summary, Utilization
 
 _METRICS = (
     ("ttft", "TTFT", "time to first token"),
@@ -194,7 +194,20 @@ def _cache(summary: Summary) -> str:
     if kv.mean_utilization is None:
         return size
     hits = f"; prefix hits {percent(kv.prefix_hit_rate)}" if kv.prefix_hit_rate else ""
-    return f"{size}; use {percent(kv.mean_utilization)} mean, {percent(kv.peak_utilization)} peak{hits}"
+    return f"{size}; use {percent(kv.mean_utilization)} mean, {percent(kv.peak_utilization)} peak{hits}{_waste(kv)}"
+
+
+def _waste(kv: Kv) -> str:
+    """What of the memory in use holds no token, where that is more than last blocks of the usual size come to."""
+    if kv.waste_fraction is None or kv.waste_fraction < 0.05:
+        return ""
+    kinds = (
+        (kv.internal_fragmentation, "never filled"),
+        (kv.reserved_unused, "for tokens to come"),
+        (kv.external_fragmentation, "in gaps too small"),
+    )
+    told = ", ".join(f"{percent(share)} {what}" for share, what in kinds if share is not None and share >= 0.0005)
+    return f"; {percent(kv.waste_fraction)} of it without a token ({told})"
 
 
 def _cost(summary: Summary) -> str:
