@@ -136,7 +136,7 @@ class DecodeGroup:
         """Blocks that the next ``steps`` steps start together, none past `steps_to_change`."""
         residues, block_size = self._residues, self.block_size
         turns, rest = divmod(steps, block_size)
-        high = -self.step % block_size  # the offset that starts a block in the next step; one less in each step after it
+        high = -self.step % block_size  # the offset that starts a block in the next step; one less each step after
         low = high - rest + 1
         within = sum(residues[low : high + 1]) if low >= 0 else sum(residues[: high + 1]) + sum(residues[low:])
         return turns * self.size + within

@@ -91,7 +91,11 @@ class Replica(EngineProcess):
                     yield self._wait()
                     self._idle = None
             if ahead:
-                yield from self._jump_over(ahead)
+                jump = self._take_off(ahead)
+                if self._jump is not None:
+                    yield self._sleep_until(jump.wake)
+                    self._jump = None
+                self._land(jump)
             while len(self._in_flight) >= self._depth:
                 yield from self._take_in()
 
@@ -207,23 +211,23 @@ class Replica(EngineProcess):
         limit = self._scripted[0][0] - self.steps if self._scripted else MANY
         return self.scheduler.steps_ahead(limit)
 
-    def _jump_over(self, ahead: int) -> Generator[simpy.Event, Any, None]:
-        """Sleep over up to ``ahead`` decode-only steps and account for those that were done."""
+    def _take_off(self, ahead: int) -> Jump:
+        """Plan a run of up to ``ahead`` decode-only steps; `_jump` holds it if it is to be slept over."""
         jump = self._plan(ahead)
         landing = self.scheduler.landing()
         if landing is not None:
             jump.shorten(landing)
         if self.scheduler.draining:  # their output comes in before the step after next is scheduled
             jump.steps = 1
-            self._launch(self._settle(jump))
-            return
-        wake = jump.wake
-        if wake > self.env.now:
+        elif jump.wake > self.env.now:
             self._jump = jump
-            yield self._sleep_until(wake)
-            self._jump = None
+        return jump
+
+    def _land(self, jump: Jump) -> None:
+        """Account for the steps of a run that were done."""
         if jump.steps:
-            self._in_flight.clear()
+            if not self.scheduler.draining:
+                self._in_flight.clear()
             self._launch(self._settle(jump))
 
     def _plan(self, ahead: int) -> Jump:

@@ -185,8 +185,9 @@ class Scheduler(EngineState, ABC):
     def _move_group(self, steps: int) -> int:
         """Move all members on; return the blocks that they start, which are still to be taken."""
         started, filled = self.group.advance(steps)
-        already_full = self.group.already_full()
-        self.pool.fill(started - already_full if self.hash_lag else filled)
+        if self.pool.shares:
+            already_full = self.group.already_full()
+            self.pool.fill(started - already_full if self.hash_lag else filled)
         for scribe in self.scribes:
             if scribe.group is self.group:
                 self.pool.settle(scribe, self.full_blocks(scribe, lag=self.hash_lag))
