@@ -63,22 +63,31 @@ def _attention(framework: str, version: str, kv: dict[str, str]) -> list[Table]:
     ]
 
 
-def _mla(framework: str, version: str, kv: dict[str, str]) -> list[Table]:
-    base = f"mla/{framework}/{version}"
+def _mla(decode: str, prefill: str, kv: dict[str, str]) -> list[Table]:
     return [
-        Table("mla_decode", f"{base}/generation_mla_perf.parquet", kv),
-        Table("mla_prefill", f"{base}/context_mla_perf.parquet", kv),
+        Table("mla_decode", f"mla/{decode}/generation_mla_perf.parquet", kv),
+        Table("mla_prefill", f"mla/{prefill}/context_mla_perf.parquet", kv),
     ]
 
 
 def _current(
-    folder: str, nccl: str, comm: str, *, block: str, fp4: bool, wide: bool = False, hopper: bool = False
+    folder: str,
+    nccl: str,
+    comm: str,
+    *,
+    block: str,
+    mla_prefill: str,
+    fp4: bool,
+    wide: bool = False,
+    hopper: bool = False,
 ) -> System:
     """A device of the current collection (vLLM 0.24.0, SGLang 0.5.14, TensorRT-LLM 1.3.0rc20).
 
     ``wide`` devices (data-centre Blackwell) multiply MXFP4 weights with 8-bit activations. On Hopper the per-tensor FP8
     expert rows were taken with an untuned kernel, five times slower than the block-scaled ones of the same shapes and
-    than TensorRT-LLM's own tuned rows; the block-scaled rows stand in for them.
+    than TensorRT-LLM's own tuned rows; the block-scaled rows stand in for them. ``mla_prefill`` is a table of the
+    expanded form, which engines run: SGLang's on other than ``wide`` devices was taken in the latent space, with 3.4
+    times the products (collector/sglang/collect_mla.py).
     """
     dense = {"bfloat16": "bf16", "fp8": "fp8"} | ({"nvfp4": "nvfp4"} if fp4 else {})
     experts = dense | {"fp8_block": "fp8_block", "int4_wo": "w4a16"}
@@ -89,7 +98,7 @@ def _current(
             Table("gemm", "gemm/vllm/0.24.0/gemm_perf.parquet", dense),
             Table("gemm", f"gemm/{block}/gemm_perf.parquet", {"fp8_block": "fp8_block"}),
             *_attention("vllm", "0.24.0", _KV),
-            *_mla("sglang", "0.5.14", _KV),
+            *_mla(_SGLANG, mla_prefill, _KV),
             *_experts(experts, hopper),
             Table("quantize", "quantize/vllm/0.24.0/scale_matrix_perf.parquet", {"fp8": ""}),
             Table("all_reduce", f"comm/vllm/{comm}/custom_allreduce_perf.parquet"),
@@ -118,7 +127,7 @@ SYSTEMS: Final[dict[str, System]] = {
                 "gemm", "gemm/trtllm/1.0.0/gemm_perf.parquet", {"int8_wo": "w8a16", "int4_wo": "w4a16", "sq": "int8"}
             ),
             *_attention("vllm", "0.14.0", {"bfloat16": "bf16"}),
-            *_mla("trtllm", "1.0.0", {"bfloat16": "bf16"}),
+            *_mla("trtllm/1.0.0", "trtllm/1.0.0", {"bfloat16": "bf16"}),
             Table("experts", "moe/sglang/0.5.10/moe_perf.parquet", {"bfloat16": "bf16", "int4_wo": "w4a16"}),
             Table("all_reduce", "comm/vllm/0.14.0/custom_allreduce_perf.parquet"),
             Table("nccl", "comm/nccl/2.27.3/nccl_perf.parquet"),
@@ -127,15 +136,17 @@ SYSTEMS: Final[dict[str, System]] = {
     "h100-sxm": System(
         "h100_sxm",
         (
-            *_current("h100_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False, hopper=True).tables,
+            *_current(
+                "h100_sxm", "2.29.2", "0.24.0", block=_SGLANG, mla_prefill=_TRTLLM, fp4=False, hopper=True
+            ).tables,
             Table("gemm", "gemm/sglang/0.5.6.post2/gemm_perf.parquet", {"int8_wo": "w8a16"}),
         ),
     ),
-    "h200-sxm": _current("h200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=False, hopper=True),
-    "b200": _current("b200_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
-    "b300": _current("b300_sxm", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
-    "gb200": _current("gb200", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
-    "gb300": _current("gb300", "2.29.2", "0.24.0", block=_SGLANG, fp4=True, wide=True),
-    "l40s": _current("l40s", "2.27.3", "0.22.0", block=_TRTLLM, fp4=False),
-    "rtx-pro-6000": _current("rtx_pro_6000_server", "2.29.2", "0.24.0", block=_TRTLLM, fp4=True),
+    "h200-sxm": _current("h200_sxm", "2.29.2", "0.24.0", block=_SGLANG, mla_prefill=_TRTLLM, fp4=False, hopper=True),
+    "b200": _current("b200_sxm", "2.29.2", "0.24.0", block=_SGLANG, mla_prefill=_SGLANG, fp4=True, wide=True),
+    "b300": _current("b300_sxm", "2.29.2", "0.24.0", block=_SGLANG, mla_prefill=_SGLANG, fp4=True, wide=True),
+    "gb200": _current("gb200", "2.29.2", "0.24.0", block=_SGLANG, mla_prefill=_SGLANG, fp4=True, wide=True),
+    "gb300": _current("gb300", "2.29.2", "0.24.0", block=_SGLANG, mla_prefill=_SGLANG, fp4=True, wide=True),
+    "l40s": _current("l40s", "2.27.3", "0.22.0", block=_TRTLLM, mla_prefill="trtllm/1.0.0", fp4=False),
+    "rtx-pro-6000": _current("rtx_pro_6000_server", "2.29.2", "0.24.0", block=_TRTLLM, mla_prefill=_TRTLLM, fp4=True),
 }

@@ -14,6 +14,7 @@ from hardware_profiles.assume import collective_fit
 from hardware_profiles.profile import HardwareProfile
 from sim.cost import kernels
 from sim.cost.kinds import Collective, Exchange
+from sim.layout import All2AllBackend
 
 Seconds = Callable[[float], float]
 
@@ -29,6 +30,10 @@ _NORMAL_ALPHA_S: Final = {"dispatch": 35e-6, "combine": 55e-6}
 _LOW_LATENCY_LINK: Final = {"dispatch": 0.60, "combine": 0.52}
 _NORMAL_LINK: Final = 0.67
 _PORT: Final = 0.94
+# What the normal kernels occupy of a GPU while another half-batch computes (vllm/envs.py, VLLM_DBO_COMM_SMS), and the
+# multiprocessors of a GPU that does not say.
+_EXCHANGE_MULTIPROCESSORS: Final = 20
+_MULTIPROCESSORS: Final = 100
 LOW_LATENCY_TOKENS: Final = 256  # of a rank: the size its buffers are made for
 
 
@@ -61,6 +66,17 @@ def _across_nodes(
 
 
 # -- tokens to experts and back
+
+
+def occupied(backend: All2AllBackend, hardware: HardwareProfile) -> Callable[[int], float]:
+    """Share of a GPU that the exchange of so many tokens of a rank keeps from another half-batch.
+
+    The normal kernels keep multiprocessors busy; the low-latency ones none while tokens travel.
+    """
+    cores = hardware.compute.multiprocessors.value if hardware.compute.multiprocessors else _MULTIPROCESSORS
+    quiet = {"deepep_low_latency": math.inf, "deepep_auto": LOW_LATENCY_TOKENS}.get(backend, 0)
+    share = min(1.0, _EXCHANGE_MULTIPROCESSORS / cores)
+    return lambda tokens: 0.0 if tokens <= quiet else share
 
 
 def exchange(op: Exchange, hardware: HardwareProfile, gpus_per_node: int) -> Seconds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -24,16 +24,19 @@ class JointModel:
     largest batch, and the experts' work on the tokens of all ranks. A rank without requests runs a dummy token.
 
     With ``overlap`` batches are cut into two halves where they are large enough: one half computes while the other's
-    tokens are exchanged. A step then takes the computation of both halves one after the other, or one half's
-    computation and exchange in a row, whichever is longer; each half reads the weights anew.
+    tokens travel. The halves take turns in each layer: the second's attention runs while the first is dispatched, the
+    first's experts while the second is, the second's experts while the first's results come back, and the first's next
+    attention while the second's do. Each of the four takes as long as the longer of the two; what an exchange occupies
+    of the GPU is lost to the computation beside it. Each half reads the weights anew.
 
     Args:
         model: of one rank, all ranks taken to be alike.
         ranks: how many.
-        overlap: two half-batches.
+        overlap: two half-batches, given the share of the GPU that the exchange of so many tokens occupies. None:
+            whole batches.
     """
 
-    def __init__(self, model: CostModel, ranks: int, *, overlap: bool = False) -> None:
+    def __init__(self, model: CostModel, ranks: int, *, overlap: Callable[[int], float] | None = None) -> None:
         self.window = model.window
         self._model = model
         self._ranks = ranks
@@ -63,7 +66,9 @@ class JointModel:
     def _line(self, shapes: Sequence[StepShape], growing: Sequence[float] | None) -> AffineRun:
         largest = max(shape.tokens for shape in shapes)
         prefills = any(shape.prefill_tokens for shape in shapes)
-        split = self._overlap and largest >= (_SPLIT_PREFILL_TOKENS if prefills else _SPLIT_DECODE_TOKENS)
+        split = self._overlap
+        if largest < (_SPLIT_PREFILL_TOKENS if prefills else _SPLIT_DECODE_TOKENS):
+            split = None
         if split:
             if growing is not None:
                 growing = [count * _half_of(shape.decode_seqs) for count, shape in zip(growing, shapes, strict=True)]
@@ -71,12 +76,15 @@ class JointModel:
             largest = -(-largest // 2)
         own, slope, steps = self._slowest(shapes, growing)
         total = sum(shape.tokens for shape in shapes) + self._ranks - len(shapes)
-        compute, exchange = own + self._model.routed_s(total / self._ranks), self._model.exchange_s(largest)
+        experts, exchange = self._model.routed_s(total / self._ranks), self._model.exchange_s(largest)
         if not split:
-            return AffineRun(compute + exchange, slope, steps)
-        if compute >= exchange or slope <= 0.0:
-            return AffineRun(compute + max(compute, exchange), slope * (2 if compute >= exchange else 1), steps)
-        return AffineRun(compute + exchange, slope, min(steps, math.floor((exchange - compute) / slope) + 1))
+            return AffineRun(own + experts + sum(exchange), slope, steps)
+        free = 1.0 - split(largest)
+        first = sum(max(way, part + way - way * free) for part in (own, experts) for way in exchange)
+        hidden = [way * free - own for way in exchange if way * free > own]  # until attention is the longer
+        if slope > 0.0 and hidden:
+            steps = min(steps, math.floor(min(hidden) / slope) + 1)
+        return AffineRun(first, slope * (2 - len(hidden)), steps)
 
     def _slowest(self, shapes: Sequence[StepShape], growing: Sequence[float] | None) -> AffineRun:
         """Seconds of the slowest rank's own work, their growth, and the steps until another one is the slowest."""
@@ -94,7 +102,7 @@ class JointModel:
 
     def _shared(self, shape: StepShape) -> float:
         """What the model of one rank counts for experts and exchange."""
-        return self._model.routed_s(shape.tokens) + self._model.exchange_s(shape.tokens)
+        return self._model.routed_s(shape.tokens) + sum(self._model.exchange_s(shape.tokens))
 
     # -- the StepTimer protocol: all ranks alike ------------------------------------------------------------------
 

@@ -156,10 +156,11 @@ class CostModel:
         """Of these, seconds of the routed experts where each rank has ``tokens`` tokens on average."""
         return self._totals["routed"](tokens)
 
-    def exchange_s(self, tokens: int) -> float:
-        """Of these, seconds of sending ``tokens`` tokens of a rank to their experts and the results back."""
+    def exchange_s(self, tokens: int) -> tuple[float, float]:
+        """Of these, seconds of sending ``tokens`` tokens of a rank to their experts, and of the results' way back."""
         padded, named = self._padded(tokens), self._tables["tokens"]
-        return sum(named[phase](padded) for phase in ("dispatch", "combine") if phase in named)
+        there, back = (named[phase](padded) if phase in named else 0.0 for phase in ("dispatch", "combine"))
+        return there, back
 
     # -- parts --------------------------------------------------------------------------------------------------
 

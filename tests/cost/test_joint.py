@@ -97,6 +97,28 @@ def test_half_batches_read_all_weights_twice() -> None:
     assert joint(**inside, enable_dbo=True).joint(batch) > joint(**inside).joint(batch)
 
 
+def test_both_halves_share_one_network() -> None:
+    """Whatever is overlapped, all tokens travel, and all is computed."""
+    across = {"data_parallel_size": 32, "all2all_backend": "deepep_low_latency", "enable_dbo": True}
+    model = joint(**across)
+    for seqs in (64, 256):
+        half = model._model.exchange_s(seqs // 2)
+        compute = model._model.gpu_s(decodes(seqs // 2, 500)) - sum(half)
+        step = model.joint([decodes(seqs, 500)] * 32)
+        assert step > 2 * sum(half)
+        assert step >= 2 * compute * (1 - 1e-9)
+        assert step > compute + sum(half)
+
+
+def test_normal_kernels_take_a_part_of_the_gpu_from_the_other_half() -> None:
+    across = {"data_parallel_size": 32, "all2all_backend": "deepep_high_throughput"}
+    apart, together = joint(**across), joint(**across, enable_dbo=True)
+    batch = [PREFILL] * 32
+    exchange = sum(apart._model.exchange_s(PREFILL.tokens))
+    assert together.joint(batch) < apart.joint(batch)
+    assert together.joint(batch) > apart.joint(batch) - exchange + 0.1 * exchange
+
+
 def test_ranks_without_expert_parallelism_share_the_width_of_all_experts() -> None:
     spread, sliced = joint(), joint(enable_expert_parallel=False)
     batch = [decodes(64, 2000)] * 8
