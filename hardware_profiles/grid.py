@@ -7,14 +7,16 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, model_validator
 
 from sim.errors import InputError
 from sim.schema import StrictModel
+
+if TYPE_CHECKING:  # a memory budget reads profiles and needs no numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def _numbers(value: Any) -> Any:
@@ -75,6 +77,8 @@ class Grid(StrictModel):
     @cached_property
     def _logs(self) -> NDArray[np.float64]:
         """Logarithms of the factors, one dimension an axis."""
+        import numpy as np
+
         return np.array([math.log(factor) for factor in self.factor]).reshape(
             [len(nodes) for nodes in self.axes.values()]
         )
