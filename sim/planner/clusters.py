@@ -88,6 +88,8 @@ class RayCluster(Cluster):
 
     def start(self) -> None:
         """``ray.init``, unless this process is connected already."""
+        self._pool = ExitStack()
+        self._run: Any = None
         ray: Any = import_module("ray")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if self.address is not None:
@@ -98,10 +100,24 @@ class RayCluster(Cluster):
             ray.init(**options)
             self.closing.callback(ray.shutdown)
         import_module("ray.util.joblib").register_ray()
+        self.closing.callback(self._let_go)
 
     def results(self, calls: Sequence[Call]) -> Iterator[tuple[int, Any]]:
-        """By rounds, in order."""
+        """By rounds, in order. The actors stay from call to call; where one is lost, the next call starts new ones."""
         ray: Any = import_module("ray")
+        joblib: Any = import_module("joblib")
         size = _ROUND * (self.workers or max(1, int(ray.cluster_resources().get("CPU", 1))))
-        for start in range(0, len(calls), size):
-            yield from run_parallel(self.name, self.workers, calls[start : start + size], "list")
+        try:
+            if self._run is None:
+                with joblib.parallel_config(backend=self.name):
+                    self._run = joblib.Parallel(n_jobs=self.workers or -1, batch_size=1)
+                self._pool.enter_context(self._run)
+            for start in range(0, len(calls), size):
+                yield from self._run(joblib.delayed(_numbered)(*call) for call in calls[start : start + size])
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        self._run = None
+        self._pool.close()
