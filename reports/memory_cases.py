@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,6 +21,7 @@ from sim.models.quantization import resolve_weight_format
 from sim.scenario import Scenario
 from sim.scenario.document import load_document, parse_yaml
 from sim.scenario.drafts import draft_of
+from sim.scenario.pools import pools_of
 from sim.schema import StrictModel
 
 # A budget needs no workload; this one stands in where the document has none.
@@ -122,13 +123,14 @@ def read_asked(
         path, document = documents[0]
         asked = Comparison.parse({"name": path.stem, **document}, str(path))
         name, plot, given = asked.name, Path(asked.plot) if asked.plot else None, given or asked.lengths
-        cases = [_variant(path, asked.scenario, variant, overrides, engine) for variant in asked.variants]
+        several = [_variant(path, asked.scenario, variant, overrides, engine) for variant in asked.variants]
     else:
-        cases = [
-            _case(path, document, [*overrides, *edits], label or _name(path, document), engine, {})
+        several = [
+            _cases(path, document, [*overrides, *edits], label or _name(path, document), engine, {})
             for path, document in documents
             for label, edits in _combinations(compare)
         ]
+    cases = list(chain.from_iterable(several))
     return Asked(name, tuple(cases), given or _default_lengths(cases), plot)
 
 
@@ -152,9 +154,11 @@ def _combinations(compare: Sequence[str]) -> list[tuple[str, list[str]]]:
     return combined
 
 
-def _variant(path: Path, base: dict[str, Any], variant: Variant, overrides: Iterable[str], engine: str | None) -> Case:
+def _variant(
+    path: Path, base: dict[str, Any], variant: Variant, overrides: Iterable[str], engine: str | None
+) -> list[Case]:
     edits = [*overrides, *(f"{key}={_as_yaml(value)}" for key, value in variant.set.items())]
-    return _case(path, base, edits, variant.name, engine, variant.config)
+    return _cases(path, base, edits, variant.name, engine, variant.config)
 
 
 def _as_yaml(value: Any) -> str:
@@ -165,13 +169,21 @@ def _as_yaml(value: Any) -> str:
     return text
 
 
-def _case(
+def _cases(
     path: Path, document: dict[str, Any], edits: list[str], label: str, engine: str | None, config: dict[str, Any]
-) -> Case:
-    has_workload = "workload" in document
+) -> list[Case]:
+    """One, or with prefill and decode apart one a pool."""
     whole = {"name": path.stem, "workload": _NO_WORKLOAD, **document}
     scenario = Scenario.from_dict(whole, path.parent).with_overrides(edits)
     arch = _architecture(scenario.model, config)
+    pools = pools_of(scenario)
+    return [
+        _case(pool, arch, f"{label}, {name}" if len(pools) > 1 else label, engine, "workload" in document)
+        for name, pool in pools.items()
+    ]
+
+
+def _case(scenario: Scenario, arch: Architecture, label: str, engine: str | None, has_workload: bool) -> Case:
     hardware = load_hardware(scenario.hardware)
     try:
         budget: MemoryBudget | None = _budget(scenario, arch, hardware, engine)

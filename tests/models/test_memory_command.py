@@ -188,3 +188,13 @@ def test_the_plot_quotes_the_numbers_of_the_table() -> None:
     for case in asked.cases:
         assert case.budget is not None
         assert f"{case.label}\n{concurrency_row(case.budget, 8192)['in_memory']:,} at 8K" in texts
+
+
+def test_pools_of_prefill_and_decode_are_shown_side_by_side() -> None:
+    changes = ["cluster.disaggregation.decode.layout.tensor_parallel_size=8"]
+    asked = read_asked([ROOT / "examples" / "disaggregated.yaml"], changes, (), (), None)
+    assert [case.label for case in asked.cases] == ["disaggregated, prefill", "disaggregated, decode"]
+    prefill, decode = (case.budget for case in asked.cases)
+    assert prefill is not None
+    assert decode is not None
+    assert 1.9 < prefill.weights_bytes / decode.weights_bytes < 2.1
