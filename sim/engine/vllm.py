@@ -34,13 +34,14 @@ class VllmScheduler(Scheduler):
 
     def steps_ahead(self, limit: int) -> int:
         """How many decode-only steps with the present members certainly come next, at most ``limit``."""
-        if self.partial or not self.blocked or not self.group.size or limit <= 0:
+        group = self.group
+        if self.partial or not self.blocked or not group.size or limit <= 0:
             return 0
-        if self.group.tokens > self.config.max_num_batched_tokens:
+        if group.tokens > self.config.max_num_batched_tokens:
             return 0
         if self.scribes and self.waiting:
             return 0  # what a member writes may be what the head of the queue wants to hit
-        return self.group.steps_within(self.pool.free, self.group.steps_to_change(limit))
+        return group.steps_within(self.pool.free, group.steps_to_change(limit))
 
     # -- running requests ---------------------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ GROUPS = {"groups": 10, "prefix_tokens": 500, "prompts_per_group": 100}
 CASES = (
     Case("rate 5", 10_000, poisson(5), PLAIN, exact_requests=5_000),
     Case("rate 20", 10_000, poisson(20), PLAIN, exact_requests=5_000),
+    Case("rate 22", 10_000, poisson(22), PLAIN, exact_requests=5_000),  # a batch of about 100
     Case("rate 27", 10_000, poisson(27), PLAIN, exact_requests=5_000),
     Case("rate 20, prefix cache, unique", 10_000, poisson(20), exact_requests=5_000),
     Case("rate 20, 10 shared prefixes", 10_000, poisson(20, prefixes=GROUPS), exact_requests=5_000),
