@@ -10,10 +10,12 @@ import pytest
 from sim import Scenario, simulate
 from sim.cost.shape import StepShape
 from sim.deploy import assemble_pools
+from sim.metrics_steps import row_times_s
 from sim.planner.bounds import Bounds, Limits, PoolBounds
 from sim.planner.demand import Demand
 from sim.planner.physics import physics_of, windowed_keys
 from sim.planner.windows import windows_of
+from sim.result import arrays_of
 from workloads import build_workload
 
 HARDWARE = ["h100-sxm", "l40s", "a100-sxm-80gb"]
@@ -129,3 +131,21 @@ def test_more_replicas_are_asked_for_in_proportion_to_the_load() -> None:
     assert least(1.0) == 1
     assert 5 <= least(400.0) <= 40
     assert 1.5 < least(400.0) / least(200.0) < 2.5
+
+
+@pytest.mark.parametrize("rate", [2.0, 8.0, 20.0])
+@pytest.mark.parametrize("changes", [{}, {"hardware": "l40s"}, {"model": "google/gemma-2-9b-it"}])
+def test_a_promised_tpot_asks_for_no_more_time_than_a_run_that_keeps_it_took(
+    changes: dict[str, Any], rate: float
+) -> None:
+    document = scenario().workload.model_dump(mode="json", exclude_none=True)
+    document["arrivals"]["rate_per_s"] = rate
+    asked = scenario(workload=document, **changes)
+    result = simulate(asked)
+    busy_s = float(row_times_s(dict(arrays_of(result.step_columns))).sum())
+    pool, tpot_s = bounds_of(asked).decode, float(np.nanmax(result.requests["tpot_s"]))
+    least_s = float(pool.work_s(prefill=True, decode=True, tpot_s=tpot_s).sum(axis=1).max())
+    assert least_s <= busy_s
+    without_s = float(pool.work_s(prefill=True, decode=True).sum(axis=1).max())
+    hurried_s = pool.work_s(prefill=True, decode=True, tpot_s=1.05 * float(np.nanmin(pool.tpot_s))).sum(axis=1).max()
+    assert hurried_s > without_s

@@ -141,6 +141,34 @@ def test_the_winner_is_that_of_brute_force_and_nothing_that_keeps_the_promise_wa
             )  # fmt: skip
 
 
+@pytest.mark.parametrize("rate", [6.0, 14.0])
+def test_with_prefill_and_decode_apart_the_winner_is_that_of_brute_force_and_pools_are_judged_once(rate: float) -> None:
+    scenario = Scenario.from_dict(
+        {
+            "model": "meta-llama/Llama-3.1-8B",
+            "hardware": "h100-sxm",
+            "workload": {
+                "num_requests": 200,
+                "arrivals": {"process": "poisson", "rate_per_s": rate},
+                "prompt_tokens": 2000,
+                "output_tokens": 300,
+            },
+            "slo": {"ttft_p99_s": 0.6, "tpot_p99_s": 0.0095},
+        }
+    )
+    options = Options(max_gpus=5, tensor_parallel=(1,), disaggregation=True, max_num_seqs=(16, 256),
+                      max_num_batched_tokens=(2048, 8192))  # fmt: skip
+    ground, case, cells = Ground(scenario, options), Case.of(scenario), cells_of(scenario, options)
+    bench = Bench(InProcess(), Store(None), 0.99)
+    found = cheapest(bench, ground, case, cells)
+    everything = brute_force(Bench(InProcess(), Store(None), 0.99), ground, case, cells)
+    kept = [outcome for outcome in everything if outcome.verdict.kept]
+    assert found.best is not None
+    assert found.best.trial[1:3] == min(kept, key=lambda outcome: rank(ground, outcome)).trial[1:3]
+    assert not {outcome.trial[1:3] for outcome in kept} & set(found.spared)
+    assert len(bench.keys) * 3 <= len(everything)
+
+
 @pytest.mark.parametrize("rate", [1.0, 4.0])
 def test_it_takes_a_third_of_the_simulations_at_most(rate: float) -> None:
     scenario = Scenario.from_dict(
