@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def _table(result: SweepResult, slo: SloSpec, console: Console) -> Table:
 def _with_columns(result: SweepResult, panels: list[Panel]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for key in result.vary:
-        words = key.rsplit(".", 1)[-1].split("_")
+        words = _head(key, result.vary)
         table.add_column("\n".join(words), justify="right", overflow="fold", max_width=max(24, *map(len, words)))
     for title in ("promise", *(_HEADERS.get(panel.title, panel.title) for panel in panels)):
         table.add_column(title, justify="right", no_wrap=True)
@@ -64,6 +65,14 @@ def _with_columns(result: SweepResult, panels: list[Panel]) -> Table:
         cells = [str(value) if not isinstance(value, dict) else _short(value) for value in point.values]
         table.add_row(*cells, _verdict(record), *(_shown(panel, record) for panel in panels))
     return table
+
+
+def _head(key: str, keys: Iterable[str]) -> list[str]:
+    """The words of as much of the end of a key as tells it from the others."""
+    parts = key.split(".")
+    others = [other.split(".") for other in keys if other != key]
+    length = next((n for n in range(1, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
+    return "_".join(parts[-length:]).split("_")
 
 
 def _short(value: dict[str, Any]) -> str:

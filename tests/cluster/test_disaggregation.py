@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from reports.sweep_terminal import _head
 from reports.terminal import print_summary
 from sim import Scenario, simulate
 from sim.errors import InputError
@@ -150,3 +151,12 @@ def test_the_summary_says_what_each_pool_did() -> None:
     assert "prefill 2 x TP1 on 2 x h100-sxm, decode 1 x TP1 on 1 x h100-sxm" in text
     assert "prefill pool" in text
     assert "decode pool" in text
+
+
+def test_a_sweep_of_ratios_tells_the_pools_apart() -> None:
+    keys = ["cluster.disaggregation.prefill.replicas", "cluster.disaggregation.decode.replicas", "engine.max_num_seqs"]
+    assert [_head(key, keys) for key in keys] == [
+        ["prefill", "replicas"],
+        ["decode", "replicas"],
+        ["max", "num", "seqs"],
+    ]
