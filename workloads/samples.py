@@ -38,11 +38,7 @@ def with_samples(workload: Workload, n: int, output: Length | None, seed: int) -
 
 def _spans(prefixes: PrefixSpans | None, prompt_tokens: Ints, n: int) -> PrefixSpans:
     """The whole prompt is one text that its samples share, behind what it shares with other prompts."""
-    count = len(prompt_tokens)
-    if prefixes is None:
-        rows, node, end = np.ones(count, np.int64), np.arange(count), prompt_tokens
-    else:
-        rows, node, end = _closed(prefixes, prompt_tokens)
+    rows, node, end = closed_rows(prefixes, prompt_tokens)
     if rows.sum() * n > MAX_ROWS:
         raise InputError("n", f"{n} samples need {rows.sum() * n:.3g} rows of shared text", "fewer samples or requests")
     offsets = np.concatenate(([0], np.cumsum(rows)))
@@ -52,8 +48,14 @@ def _spans(prefixes: PrefixSpans | None, prompt_tokens: Ints, n: int) -> PrefixS
     return spans_from_rows(copied, node[at], end[at])
 
 
-def _closed(prefixes: PrefixSpans, prompt_tokens: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows that reach to the end of each prompt: its own text, numbered behind the others, fills what is open."""
+def closed_rows(prefixes: PrefixSpans | None, prompt_tokens: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows that reach to the end of each prompt: its own text, numbered behind the others, fills what is open.
+
+    As `opening_rows` gives them: (rows a prompt, node, end).
+    """
+    count = len(prompt_tokens)
+    if prefixes is None:
+        return np.ones(count, np.int64), np.arange(count), prompt_tokens
     rows = np.diff(prefixes.offsets)
     last = prefixes.end[prefixes.offsets[1:] - 1]
     open_ = last < prompt_tokens

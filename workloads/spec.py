@@ -115,6 +115,8 @@ _SYNTHETIC_KEYS: Final = (
     "sessions",
     "n",
     "sample_lengths",
+    "beam_width",
+    "beam_fork_rate",
 )
 
 
@@ -123,7 +125,8 @@ class WorkloadSpec(StrictModel):
 
     Exactly one of ``num_requests`` and ``duration_s`` limits a synthetic workload; arrivals in stages may have neither
     (all stages are run), a closed loop takes ``num_requests``. ``n`` answers are sampled for each prompt, None: 1;
-    their lengths are drawn one by one (None, too) or ``equal``.
+    their lengths are drawn one by one (None, too) or ``equal``. With ``beam_width`` each prompt is a beam search, in
+    which a beam forks from another at a token with probability ``beam_fork_rate`` (None: `FORK_RATE`).
     """
 
     preset: str | None = None
@@ -136,6 +139,8 @@ class WorkloadSpec(StrictModel):
     sessions: SessionSpec | None = None
     n: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
     sample_lengths: Literal["drawn", "equal"] | None = None
+    beam_width: Annotated[int, Field(strict=True, ge=2, le=64)] | None = None
+    beam_fork_rate: Annotated[float, Field(strict=True, ge=0, le=1)] | None = None
     trace: Annotated[TraceSpec, BeforeValidator(_trace)] | None = None
 
     @model_validator(mode="before")
@@ -165,16 +170,21 @@ class WorkloadSpec(StrictModel):
         return self
 
     def _check_samples(self) -> None:
-        if self.n in (None, 1):
-            if self.sample_lengths is not None:
-                raise InputError("sample_lengths", f"'{self.sample_lengths}' of a single answer", "give n, at least 2")
+        for key, of in (("sample_lengths", "n"), ("beam_fork_rate", "beam_width")):
+            if getattr(self, key) is not None and getattr(self, of) in (None, 1):
+                raise InputError(key, f"given without {of} of 2 or more", f"give {of}, or remove {key}")
+        several = "n" if self.n not in (None, 1) else "beam_width" if self.beam_width else None
+        if several is None:
             return
+        if several == "n" and self.beam_width is not None:
+            raise InputError("beam_width", f"given together with n ({self.n})", "give one of them")
+        count = getattr(self, several)
         if self.sessions is not None:
-            problem = f"{self.n} answers to every turn, and which of them a conversation goes on with is not said"
-            raise InputError("n", problem, "remove n or sessions")
+            problem = f"{count} answers to every turn, and which of them a conversation goes on with is not said"
+            raise InputError(several, problem, f"remove {several} or sessions")
         if isinstance(self.arrivals, ClosedLoopArrivals):
-            problem = f"{self.n} answers, and when a client that waits for them asks again is not simulated"
-            raise InputError("n", problem, "remove n, or give arrivals a rate")
+            problem = f"{count} answers, and when a client that waits for them asks again is not simulated"
+            raise InputError(several, problem, f"remove {several}, or give arrivals a rate")
 
     def _check_limit(self) -> None:
         both = self.num_requests is not None and self.duration_s is not None

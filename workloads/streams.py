@@ -23,6 +23,7 @@ class Aspect(IntEnum):
     SESSION_THINK = 8
     FOLLOWUP_TOKENS = 9
     SAMPLE_TOKENS = 10
+    BEAMS = 11
 
 
 def stream(seed: int, aspect: Aspect) -> np.random.Generator:

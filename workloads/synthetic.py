@@ -10,6 +10,7 @@ from sim.errors import InputError
 from sim.workload import Floats, Ints, PrefixSpans, Workload
 from workloads.arrival_spec import Arrivals, ClosedLoopArrivals
 from workloads.arrivals import arrival_times, pauses
+from workloads.beams import FORK_RATE, with_beams
 from workloads.length_spec import Length
 from workloads.lengths import cut_note, draw_lengths, mean_length
 from workloads.samples import with_samples
@@ -58,6 +59,9 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
         prefixes=_spans(spec, chains, new_tokens, prompt_tokens + output_tokens, prompt),
         notes=notes + _short_prompt_note(spec.prefixes, new_tokens[chains.first]),
     )
+    if spec.beam_width is not None:
+        rate = FORK_RATE if spec.beam_fork_rate is None else spec.beam_fork_rate
+        return with_beams(workload, spec.beam_width, rate, seed)
     if spec.n in (None, 1):
         return workload
     return with_samples(workload, spec.n, None if spec.sample_lengths == "equal" else spec.output_tokens, seed)

@@ -93,7 +93,7 @@ def test_what_samples_cannot_go_with_is_refused(keys: dict[str, Any], reason: st
 
 
 def test_lengths_of_samples_need_samples() -> None:
-    with pytest.raises(InputError, match=r"sample_lengths: 'equal' of a single answer"):
+    with pytest.raises(InputError, match="sample_lengths: given without n of 2 or more"):
         built(sample_lengths="equal")
 
 
