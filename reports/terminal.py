@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.text import count, gib, number, percent, seconds, span, usd
+from reports.tiers_view import tier_lines
 from sim.scenario import Scenario
 from sim.scenario.pools import pools_of
 from sim.summary import Band, Extent, Kv, Latency, Summary, Utilization
@@ -179,6 +180,8 @@ def _service(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
             f"{percent(drafting.acceptance_rate)} accepted; {number(drafting.tokens_per_step)} tokens a verify step"
             "; ITL counts the gaps between steps, TPOT the time per token",
         )
+    if summary.tiers is not None:
+        yield from tier_lines(summary.tiers)
 
 
 def _engine(use: Utilization, max_num_seqs: int) -> str:
@@ -243,7 +246,9 @@ def warnings_of(summary: Summary, scenario: Scenario) -> Iterator[str]:
     if requests.unfinished:
         yield f"{count(requests.unfinished, 'request')} unfinished when the run ended"
     if requests.preemptions:
-        yield f"{count(requests.preemptions, 'preemption')}: the KV cache ran out and work was done twice"
+        swap = summary.tiers.swap if summary.tiers is not None else None
+        again = "work was done twice" if swap is None or swap.recomputed else "caches went to the host and back"
+        yield f"{count(requests.preemptions, 'preemption')}: the KV cache ran out and {again}"
     for share, what in (
         (load.batch_full_fraction, "the batch was at max_num_seqs"),
         (load.kv_full_fraction, "the KV cache was 95 % full or more"),

@@ -108,6 +108,8 @@ class KvTiers(Section):
 
     @model_validator(mode="after")
     def _fits_the_prefix_cache(self) -> Self:
+        if getattr(self, "preset", "vllm") != "vllm":
+            return self  # refused for that, and not for what the preset lacks (`sim.scenario.support`)
         if self.kv_offload is not None and not getattr(self, "enable_prefix_caching", True):
             raise InputError(
                 "kv_offload",
