@@ -36,6 +36,7 @@ def pool_uses(rows: Arrays, runs: Arrays, context: RunContext, duration_s: float
             kv=kv if pool is context.pools[0] else kv.model_copy(update={"prefix_hit_rate": None}),
             memory=pool.context.memory or Memory(),
             utilization=step_utilization(own, pool.context, duration_s),
+            tiers=pool.context.tiers,
         )
     return found
 

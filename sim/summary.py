@@ -109,6 +109,7 @@ class PoolUse(StrictModel):
     kv: Kv
     memory: Memory
     utilization: Utilization
+    tiers: MemoryTiers | None = None
 
 
 class Slo(StrictModel):
