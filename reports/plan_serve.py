@@ -89,6 +89,8 @@ def serve_command(scenario: Scenario, engine: str) -> ServeCommand | None:
         notes.append(f"put them behind a router with the policy {scenario.cluster.router}")
     if engine != scenario.engine.preset:
         notes.append(f"simulated was {ENGINES.get(scenario.engine.preset, scenario.engine.preset)}: not this engine")
+    if any(pool.engine.kv_allocation == "contiguous" for pool in pools.values()):
+        notes.append("simulated was contiguous KV memory, which this engine does not have")
     return ServeCommand(engine, tuple(lines), files, tuple(dict.fromkeys(notes)))
 
 

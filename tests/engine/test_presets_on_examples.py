@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.yaml")) if "model" in yaml.safe_load(p.read_text())]
 
 
-def played_by(path: Path, preset: str) -> Scenario:
+def played_by(path: Path, preset: str, **keys: Any) -> Scenario:
     """The example with another engine: a short run, without the knobs that the engine does not have."""
     document = yaml.safe_load(path.read_text())
     engine = document.get("engine", {})
@@ -24,7 +25,7 @@ def played_by(path: Path, preset: str) -> Scenario:
     if preset != "vllm":
         kept.pop("speculative", None)  # simulated with vLLM's scheduler alone
     document["workload"] = {**document["workload"], "num_requests": 40}
-    return Scenario.from_dict({**document, "engine": {**kept, "preset": preset}}, path.parent)
+    return Scenario.from_dict({**document, "engine": {**kept, "preset": preset, **keys}}, path.parent)
 
 
 def refusal(path: Path, preset: str) -> str | None:
@@ -56,6 +57,31 @@ def test_an_engine_runs_an_example(path: Path, preset: str) -> None:
     assert summary.requests.completed + summary.requests.rejected == summary.requests.submitted >= 40
     assert summary.requests.completed >= 5  # TGI takes no prompt of more than 4,096 tokens
     assert summary.ttft_s.mean is not None
+
+
+@pytest.mark.parametrize("preset", ["vllm", "orca", "static"])
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_over_contiguous_memory(path: Path, preset: str) -> None:
+    document = yaml.safe_load(path.read_text())
+    engine, layout = document.get("engine", {}), document.get("layout", {})
+    keys: dict[str, Any] = {"kv_allocation": "contiguous", "kv_reservation": "request", "block_size": 1}
+    if preset == "vllm":
+        keys["enable_prefix_caching"] = False
+    ranks = layout.get("data_parallel_size", 1) * layout.get("pipeline_parallel_size", 1)
+    apart = document.get("cluster", {}).get("disaggregation")
+    beside = (
+        engine.get("kv_offload") or engine.get("kv_retention") or engine.get("preemption", "recompute") != "recompute"
+    )
+    if ranks > 1 or apart or beside or (preset == "vllm" and engine.get("speculative")):
+        with pytest.raises(InputError) as problem:
+            simulate(played_by(path, preset, **keys))
+        assert problem.value.remedy
+        return
+    summary = simulate(played_by(path, preset, **keys)).summary
+    assert summary.requests.completed >= 5
+    assert summary.requests.preemptions == 0
+    assert summary.kv.reserved_unused is not None
+    assert summary.kv.reserved_unused > 0
 
 
 def test_every_preset_has_an_example_of_its_own() -> None:
