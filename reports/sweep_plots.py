@@ -141,7 +141,9 @@ class _Multiples:
             handles, labels = first.get_legend_handles_labels()
             across = min(len(labels), 8)
             figure.legend(handles, labels, title=self.lines.label, loc="outside lower left", ncols=across)
-        figure.text(0.99, 0.005, _SIGNS, ha="right", va="bottom", fontsize=7, color=INK)
+            figure.text(0.99, 0.005, _SIGNS, ha="right", va="bottom", fontsize=7, color=INK)
+        else:
+            figure.supxlabel(_SIGNS, x=0.99, ha="right", fontsize=7, color=INK)
 
 
 def write_sweep_plots(result: SweepResult, slo: SloSpec, folder: Path) -> None:
@@ -179,7 +181,7 @@ def _plain(value: Any) -> Any:
 def _limit(axis: Axes, panel: Panel) -> None:
     """From 0; where a promise would be pressed flat by overload, a few times the promise."""
     axis.autoscale_view()
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.05 * axis.get_ylim()[1])
     if panel.bound is None:
         return
     bound = panel.bound * panel.factor
