@@ -59,9 +59,13 @@ class Scheduler(EngineState, ABC):
 
     def cached_tokens(self) -> int:
         """Tokens computed for the requests that hold blocks; what requests share counts for each of them."""
-        tokens = sum(group.context - group.tokens for group in self.groups)
+        group = self.group
+        tokens = group.context - group.tokens
+        if self.flying:
+            tokens += sum(flying.context - flying.tokens for flying in self.flying)
         for outside in (self.partial, self.draining, self.kept, self.fetching):
-            tokens += sum(request.computed for request in outside)
+            if outside:
+                tokens += sum([request.computed for request in outside])
         return tokens
 
     def shared_tokens(self, held_tokens: int) -> int:
