@@ -136,7 +136,7 @@ def simulate(
     if out is not None:
         check_target(out)
     if steps is not None:
-        _check_step_log(steps, scenario, out)
+        _check_step_log(steps, [scenario, *([Path(trace.path)] if (trace := loaded.workload.trace) else [])], out)
     with progress_bar(loaded.name) as progress:
         wide = out is not None if band is None else band
         result = run(loaded, exact=exact, band=wide, step_log=steps, progress=progress)
@@ -150,10 +150,13 @@ def simulate(
         print_summary(result.summary, loaded, out)
 
 
-def _check_step_log(steps: Path, scenario: Path, out: Path | None) -> None:
-    if steps.resolve() == scenario.expanduser().resolve():
-        raise InputError("--steps", f"'{steps}' is the scenario itself", "name another file")
-    if out is not None and steps.resolve().is_relative_to(out.resolve()):
+def _check_step_log(steps: Path, read: list[Path], out: Path | None) -> None:
+    there = Path(os.path.realpath(steps))
+    if any(there == Path(os.path.realpath(source.expanduser())) for source in read):
+        raise InputError(
+            "--steps", f"'{steps}' is read by the run: the scenario itself or its trace", "name another file"
+        )
+    if out is not None and there.is_relative_to(os.path.realpath(out)):
         raise InputError("--steps", f"'{steps}' lies in the folder of --out, which is made anew", "name a file outside")
 
 

@@ -23,7 +23,9 @@ def check_target(out: Path) -> None:
             raise InputError("--out", f"{out} exists and is not a folder", "name another")
         if out.is_dir() and (strange := _not_of_a_run(out)):
             raise InputError("--out", f"{out} holds other files ({strange})", "name a new or empty folder")
-        if Path.cwd().is_relative_to(out.resolve()):  # a folder is replaced as a whole, and this one is stood in
+        if Path.cwd().is_relative_to(
+            os.path.realpath(out)
+        ):  # a folder is replaced as a whole, and this one is stood in
             raise InputError("--out", f"{out} is the folder you are in, or holds it", "name another folder")
         parent = _existing_parent(out)
     except OSError as error:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from os.path import exists, isfile, samefile
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,8 @@ def convert(asked: Asked) -> Converted:
         "metrics": _metrics,
         "trace": _trace,
     }
+    if asked.out is not None and exists(asked.source) and exists(asked.out) and samefile(asked.source, asked.out):
+        raise InputError("--out", f"{asked.out} is the source itself", "name another file")
     if kind in turn:
         return turn[kind](asked)
     if kind not in READERS:
@@ -67,7 +70,7 @@ def _kind_of(source: str) -> str:
     if source == "-" or is_serve_command(source):
         return "serve"
     path = Path(source)
-    if not path.is_file():
+    if not isfile(path):
         raise InputError(
             "SOURCE", f"'{source[:80]}' is neither a file nor a serve command", "quote the whole command line"
         )

@@ -71,7 +71,9 @@ def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, 
                 f"is a knob of {_listed(OWNERS[key])}, and the preset is {preset}",
                 "leave it out, set it to null, or change preset",
             )
-    return defaults_of(preset, release), given
+    defaults = defaults_of(preset, release)
+    unset = {key for key in PolicyKnobs.model_fields if defaults.get(key) is not None and given.get(key, "") is None}
+    return defaults, {key: value for key, value in given.items() if key not in unset}
 
 
 def owned_knobs(preset: str) -> list[str]:

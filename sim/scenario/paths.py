@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from os.path import isfile  # false, not an error, for a name too long
+from os.path import isfile, realpath  # no errors of their own for a name too long or a loop of links
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ def anchor_paths(document: dict[str, Any], base_dir: Path) -> dict[str, Any]:
             continue
         there = base_dir / Path(value).expanduser()
         if not may_be_name or is_path(value) or (keys[-1] != "hardware" and isfile(there / "config.json")):
-            anchored = _replaced(anchored, keys, str(there.resolve()))
+            anchored = _replaced(anchored, keys, realpath(there))
     return anchored
 
 

@@ -164,6 +164,28 @@ def test_a_step_log_where_it_would_do_harm_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
+def test_a_step_log_does_not_write_over_the_trace(servecast: Run, scenario: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "requests.csv"
+    trace.write_text(text := "arrival_s,prompt_tokens,output_tokens\n0,10,5\n")
+    done = servecast("simulate", scenario, "--set", f"workload={{trace: {trace}}}", "--steps", trace)
+    assert (done.returncode, trace.read_text()) == (2, text)
+    assert "its trace" in done.stderr
+
+
+def test_a_loop_of_links_is_no_file(servecast: Run, scenario: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    done = servecast(
+        "simulate",
+        scenario,
+        "--set",
+        f"workload={{trace: {tmp_path}/loop.csv}}",
+        "--out",
+        tmp_path / "loop.csv" / "run",
+    )
+    assert done.returncode == 2
+    assert "loop.csv" in done.stderr
+
+
 def test_the_folder_one_stands_in_is_not_replaced(
     servecast: Run, scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,3 +205,13 @@ def test_a_flag_is_in_one_table_once() -> None:
         names = [name for flag in engine.flags for name in flag.names]
         assert len(names) == len(set(names))
         assert not set(names) & set(engine.idle)
+
+
+def test_a_source_is_not_written_over(servecast: Run, tmp_path: Path) -> None:
+    source = tmp_path / "chat.yaml"
+    source.write_text(text := (ROOT / "examples" / "llama-70b-h100.yaml").read_text())
+    (tmp_path / "link.yaml").symlink_to(source)
+    for out in (source, tmp_path / "link.yaml"):
+        code, _, complaint = servecast("convert", source, "--to", "vllm", "--out", out)
+        assert (code, source.read_text()) == (2, text)
+        assert "is the source itself" in complaint

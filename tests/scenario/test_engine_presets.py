@@ -91,3 +91,8 @@ def test_the_share_of_memory_is_the_default_of_the_release(release: str | None, 
     assert spec(version=release).gpu_memory_utilization == share
     assert spec(version=release, gpu_memory_utilization=0.9).gpu_memory_utilization == 0.9
     assert spec(preset="sglang", version=release).gpu_memory_utilization == 0.88
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_knob_set_to_null_is_the_preset_s(preset: str) -> None:
+    assert spec(preset=preset, **dict.fromkeys(PolicyKnobs.model_fields)) == spec(preset=preset)
