@@ -203,7 +203,7 @@ def _architecture(model: str, config: dict[str, Any]) -> Architecture:
 
 def _budget(scenario: Scenario, arch: Architecture, hardware: HardwareProfile, engine: str | None) -> MemoryBudget:
     spec = scenario.engine
-    weights = resolve_weight_format(arch, spec.quantization)
+    arch, weights = spec.retained(arch), resolve_weight_format(arch, spec.quantization)
     return memory_budget(
         arch,
         hardware.memory_visible_bytes,

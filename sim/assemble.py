@@ -32,7 +32,7 @@ from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
 from sim.release import release_of, sampler_of
-from sim.retention import kept_tokens, retained
+from sim.retention import kept_tokens
 from sim.scenario import Scenario
 from sim.scenario.drafts import draft_of
 from sim.scenario.presets import family
@@ -89,7 +89,7 @@ def served_by(scenario: Scenario) -> Served:
     Raises:
         InputError: an unknown name, a layout that does not divide, a context longer than the model's.
     """
-    arch = retained(load_model(scenario.model), scenario.engine.kv_retention)
+    arch = scenario.engine.retained(load_model(scenario.model))
     hardware = load_hardware(scenario.hardware)
     engine = scenario.engine
     longest = arch.max_position_embeddings

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from sim.errors import InputError
+from sim.models.architecture import Architecture
+from sim.models.retention import retained
 from sim.scenario.knobs import Name, Section
 
 FIRST = "host"
@@ -105,6 +107,11 @@ class KvTiers(Section):
     host_link_gb_per_s: float | None = Field(None, gt=0)
     kv_offload: OffloadTiers = None
     kv_retention: KvRetention | None = None
+
+    def retained(self, arch: Architecture) -> Architecture:
+        """``arch`` as the engine keeps its cache. Raises `InputError` for a model that the policy cannot serve."""
+        kept = self.kv_retention
+        return arch if kept is None else retained(arch, kept.policy, kept.tokens)
 
     @model_validator(mode="after")
     def _fits_the_prefix_cache(self) -> Self:
