@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.reports import Reports
@@ -17,6 +19,7 @@ from sim.engine.config import EngineConfig
 from sim.engine.stall import SimulationStalledError
 from sim.engine.tiers.plan import SwapPlan, TierPlan
 from sim.engine.tiers.scheduler import TieredScheduler
+from sim.engine.tiers.store import TierStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -112,3 +115,24 @@ def test_every_block_has_one_place(seed: int) -> None:
         assert not scheduler.fetching
         assert scheduler.pool.free == scheduler.pool.usable_blocks
         assert scheduler.swap is None or not scheduler.swap.used
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(1, 9)), max_size=25),
+    st.integers(1, 12),
+    st.integers(1, 12),
+)
+def test_what_a_tier_holds_does_not_depend_on_how_many_calls_it_came_in(
+    evictions: list[tuple[int, int, int]], room: int, room_below: int
+) -> None:
+    whole, pieces = ([TierStore(TierPlan("nvme", room_below, 1), None, whole_ticks=False)] for _ in range(2))
+    for tiers in (whole, pieces):
+        tiers.insert(0, TierStore(TierPlan("host", room, 1), tiers[0], whole_ticks=False))
+    for node, first, count in evictions:
+        whole[0].put(node, first, first + count)
+        for block in reversed(range(first, first + count)):
+            pieces[0].put(node, block, block + 1)
+        for one, other in zip(whole, pieces, strict=True):
+            one.check()
+            assert (one.held, one.stored) == (other.held, other.stored)
+            assert all(one.find(n, b) == other.find(n, b) for n in range(4) for b in range(22))
