@@ -9,6 +9,7 @@ import pytest
 from sim import InputError, Scenario, simulate
 from sim.engine.policies import POLICIES, add_policy
 from sim.engine.vllm import VllmScheduler
+from sim.models.waste import expected_waste
 from sim.scenario import EngineSpec
 from sim.scenario.presets import PRESETS
 
@@ -39,6 +40,23 @@ def test_blocks_of_one_token_are_called_tokens(preset: str) -> None:
     one, many = spec(preset=preset, block_size=1), spec(preset=preset, block_size=16)
     assert (one.kv_allocation, many.kv_allocation) == ("token", "paged")
     assert spec(preset=preset, kv_allocation="token").block_size == 1
+
+
+def test_tokens_are_pages_of_one_token() -> None:
+    token, paged = (
+        simulate(scenario(**keys)).summary
+        for keys in ({"kv_allocation": "token"}, {"kv_allocation": "paged", "block_size": 1})
+    )
+    assert token.kv == paged.kv
+    assert token.e2e_s == paged.e2e_s
+    assert token.kv.waste_fraction == pytest.approx(0, abs=1e-12)
+
+
+def test_one_request_at_a_time_wastes_what_the_closed_form_says() -> None:
+    keys = {"kv_allocation": "contiguous", "enable_prefix_caching": False, "max_model_len": 500, "max_num_seqs": 1}
+    steps = {"step_time": {"base_us": 100}, "num_gpu_blocks_override": 10_000}
+    found = simulate(scenario(**keys, **steps)).summary.kv.waste_fraction
+    assert found == pytest.approx(expected_waste([(100, 20, 1.0)], 1, 500).contiguous_fraction, abs=1e-3)
 
 
 def test_contiguous_memory_is_counted_in_tokens() -> None:
