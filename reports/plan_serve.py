@@ -91,7 +91,21 @@ def serve_command(scenario: Scenario, engine: str) -> ServeCommand | None:
         notes.append(f"simulated was {ENGINES.get(scenario.engine.preset, scenario.engine.preset)}: not this engine")
     if any(pool.engine.kv_allocation == "contiguous" for pool in pools.values()):
         notes.append("simulated was contiguous KV memory, which this engine does not have")
+    notes += [note for pool in pools.values() for note in _beside_the_gpu(pool, engine)]
     return ServeCommand(engine, tuple(lines), files, tuple(dict.fromkeys(notes)))
+
+
+def _beside_the_gpu(pool: Scenario, engine: str) -> list[str]:
+    """What the simulated cache has that the command does not ask for."""
+    e, notes = pool.engine, []
+    if e.kv_offload is not None:
+        size = f"--kv-offloading-size {e.kv_offload[0].memory_gib:g}" if engine == "vllm" else "this engine's own flags"
+        notes.append(f"simulated was KV offload: the command lacks it; add {size}, or a connector with more tiers")
+    if e.preemption != "recompute":
+        notes.append("simulated was swapping of preempted requests, which this engine does not have: it recomputes")
+    if e.kv_retention is not None:
+        notes.append(f"simulated was {e.kv_retention.policy}, which this engine does not have")
+    return notes
 
 
 def _words(pool: Scenario, engine: str, files: dict[str, str], notes: list[str]) -> list[str] | None:

@@ -215,7 +215,7 @@ def test_retention_caps_what_is_held_and_read() -> None:
         ({"preemption": "swap", "preset": "sglang"}, "under the scheduler of 'sglang'"),
         ({"kv_retention": {"policy": "h2o", "budget_tokens": 64}}, "no prefix is left to share"),
         ({"kv_retention": {"policy": "h2o", "window_tokens": 64}, **PLAIN}, "means nothing|is missing"),
-        ({"kv_retention": {"policy": "h2o", "budget_tokens": 64}, "preemption": "swap", **PLAIN}, "with swap or offload"),
+        ({"kv_retention": {"policy": "h2o", "budget_tokens": 64}, "preemption": "swap", **PLAIN}, "with swap"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_the_reason(engine: dict[str, Any], message: str) -> None:
@@ -243,3 +243,16 @@ def test_the_contracts_form_of_one_tier_reads_back_as_itself() -> None:
     assert engine.model_dump(mode="json")["kv_offload"] == tier
     two = [{"name": "ram", **tier}, {"name": "disk", **tier}]
     assert document(kv_offload=two).engine.model_dump(mode="json")["kv_offload"] == two
+
+
+def test_a_serve_command_says_what_it_leaves_out() -> None:
+    from reports.plan_serve import serve_command
+
+    for keys, said in (
+        ({"kv_offload": {"memory_gib": 64, "bandwidth_gb_per_s": 20}}, "--kv-offloading-size 64"),
+        ({"preemption": "auto"}, "it recomputes"),
+        ({"kv_retention": {"policy": "h2o", "budget_tokens": 64}, **PLAIN}, "h2o"),
+    ):
+        command = serve_command(document(**keys), "vllm")
+        assert command is not None
+        assert any(said in note for note in command.notes)
