@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from hardware_profiles import HardwareProfile, load_hardware
 from sim.assemble import assemble, budget_of, served_by
@@ -37,7 +38,7 @@ class Ground:
         self._options = options
         self._profiles: dict[str, HardwareProfile] = {}
         self._fits: dict[Cell, Fit] = {}
-        self._physics: dict[Cell, dict[str, Physics]] = {}
+        self._physics: dict[tuple[Any, ...], Physics] = {}
         self._bounds: dict[tuple[Case, Cell, float, float], Bounds | None] = {}
         self._least: dict[tuple[Case, Cell, float, float], int] = {}
         self._shares = base.engine.enable_prefix_caching
@@ -125,11 +126,7 @@ class Ground:
             return None
         engine = self._base.engine
         demand = case.demand(replicas, factor, prefix_caching=self._shares)
-        physics = self._physics.get(cell.group)
-        if physics is None:
-            pools = pools_of(cell.scenario(self._base, 1))
-            physics = {name: physics_of(assemble(pool), pool.layout) for name, pool in pools.items()}
-            self._physics[cell.group] = physics
+        physics = self._physics_of(cell)
         pools_bounds = {
             name: PoolBounds(
                 physics[name],
@@ -145,6 +142,20 @@ class Ground:
             and engine.long_prefill_token_threshold == 0
         )
         return Bounds(pools_bounds.get("prefill", one), pools_bounds.get("decode", one), first_come)
+
+    def _physics_of(self, cell: Cell) -> dict[str, Physics]:
+        """Of each pool; worked out once for all that have its layout, and their knobs aside."""
+        split = cell.split
+        layouts = {"engine": cell.layout} if split is None else {
+            "prefill": split.prefill_layout, "decode": split.decode_layout}  # fmt: skip
+        keys = {
+            name: (cell.hardware, cell.quantization, str(cell.kv_cache_dtype), layout)
+            for name, layout in layouts.items()
+        }
+        if any(key not in self._physics for key in keys.values()):
+            for name, pool in pools_of(cell.scenario(self._base, 1)).items():
+                self._physics.setdefault(keys[name], physics_of(assemble(pool), pool.layout))
+        return {name: self._physics[key] for name, key in keys.items()}
 
 
 def _blocks(pool: Scenario) -> int:

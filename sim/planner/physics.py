@@ -16,6 +16,9 @@ from sim.layout import Layout
 from sim.workload import Floats
 
 _LARGEST: Final = 1 << 18
+_BATCHES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
+_CONTEXTS: Final = tuple(1 << power for power in range(4, 18))
+_BETWEEN: Final = 0.98
 _NOT_BY_TOKENS: Final = ("decode_attention", "prefill_attention", "host")
 
 
@@ -37,8 +40,9 @@ class Physics:
         least_step_s: of any step.
         decode_s: of a step that decodes, attention aside.
         key_s, windowed_key_s: for each token that a decode attends, in the layers that attend everything and in those
-            with a window: its bytes at the bandwidth of the datasheet.
-        pair_s, windowed_pair_s: for each pair of a prompt's attention: its operations at the peak of the datasheet.
+            with a window: its bytes at the bandwidth of the datasheet, or, without a window, what the timer takes at
+            its fastest if that is more.
+        pair_s, windowed_pair_s: the same for each pair of a prompt's attention, with operations at the peak.
         window: of attention, tokens.
         to_queue_s, first_token_s: between client and engine.
     """
@@ -62,6 +66,9 @@ def physics_of(parts: Parts, layout: Layout) -> Physics:
     lines, token_s = _below(timer)
     one = StepShape(1, 1, 1, sampled_seqs=1)
     attention = {} if parts.budget is None and parts.tick_s != 1.0 else _attention(parts, layout)
+    if attention and timer.window is None:
+        attention["key_s"] = max(attention["key_s"], _fastest_key_s(timer))
+        attention["pair_s"] = max(attention["pair_s"], _fastest_pair_s(timer))
     return Physics(
         lines=lines,
         token_s=token_s,
@@ -122,6 +129,29 @@ def _attention(parts: Parts, layout: Layout) -> dict[str, float]:
         "pair_s": rise(work.flops, "prefill_pairs") / peak,
         "windowed_pair_s": rise(work.flops, "prefill_pairs_windowed") / peak,
     }
+
+
+def _fastest_key_s(timer: StepTimer) -> float:
+    """Decode attention a key, less `_BETWEEN` for what lies between the batches and contexts that are asked."""
+    shapes = [
+        StepShape(decode_seqs=seqs, decode_context=seqs * context, decode_context_windowed=seqs * context)
+        for seqs in _BATCHES
+        for context in _CONTEXTS
+    ]
+    return _BETWEEN * min(timer.breakdown(s)["decode_attention"] / s.decode_context for s in shapes)
+
+
+def _fastest_pair_s(timer: StepTimer) -> float:
+    """Prompt attention a pair, less `_BETWEEN` for what lies between the chunks that are asked."""
+    times = []
+    for chunks in (1, 2, 8, 64):
+        for new in (1, 64, 512, 2048, 8192, 32768):
+            for before in (0, 2048, 16384, 131072):
+                shape = StepShape()
+                for _ in range(chunks):
+                    shape.add_prefill(new, before, None)
+                times.append(timer.breakdown(shape)["prefill_attention"] / shape.prefill_pairs)
+    return _BETWEEN * min(times)
 
 
 def windowed_keys(first: Floats, count: Floats, window: int | None) -> Floats:
