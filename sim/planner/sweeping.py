@@ -29,6 +29,7 @@ _NOT_IN_TABLE: Final = (
     "scenario_hash",
     "seed",
     "notes",
+    "band",
     "requests.reject_reasons",
     "calibration.notes",
     "simulation.wall_s",

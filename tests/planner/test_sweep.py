@@ -26,6 +26,7 @@ def test_a_point_is_what_simulate_says(small: Scenario) -> None:
     assert row["scenario_hash"] == alone.scenario_hash
     assert row["slo.met.ttft_p99_s"] == alone.slo.met["ttft_p99_s"]
     assert list(result.table["workload.arrivals.rate_per_s"]) == [2.0, 5.0, 20.0] * 2
+    assert "band" not in result.table  # a sweep never runs a point five times
 
 
 def test_a_point_that_cannot_be_served_is_a_row_with_its_reason(small: Scenario) -> None:
