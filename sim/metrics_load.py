@@ -23,17 +23,21 @@ WAITING_GROWTH: Final = 1.5
 
 
 def load_of(rows: Arrays, runs: Arrays, context: RunContext) -> tuple[Load, tuple[str, ...]]:
-    """Arrival rate, backlog, what was full how long; and a sentence if arrivals outrun service."""
+    """Arrival rate, backlog, what was full how long; and a sentence if arrivals outrun service.
+
+    A request waits until it is scheduled; where prefill and decode are apart, until a decode engine has taken it.
+    """
     blocks = (runs["used_blocks"] + runs["used_blocks_end"]) / 2
     batch_full = _share(runs, runs["running"] >= context.scenario.engine.max_num_seqs)
     kv_full = _share(runs, blocks >= KV_FULL * (context.num_gpu_blocks - 1))
     taken = (rows["status"] != STATUS.index("rejected")) & (rows["arrival_s"] >= 0)
     arrival, scheduled, finish = (rows[name][taken] for name in ("arrival_s", "scheduled_s", "finish_s"))
+    begun = rows["first_token_s"][taken] if context.pools else scheduled
     if not len(arrival):
         return Load(batch_full_fraction=batch_full, kv_full_fraction=kv_full), ()
     first, last, count = float(arrival.min()), float(arrival.max()), len(arrival)
     middle = (first + last) / 2
-    waiting, halfway = (_waiting(arrival, scheduled, at_s) for at_s in (last, middle))
+    waiting, halfway = (_waiting(arrival, begun, at_s) for at_s in (last, middle))
     overloaded = waiting >= max(WAITING_MIN, WAITING_SHARE * count) and waiting > WAITING_GROWTH * halfway
     load = Load(
         arrivals_per_s=(count - 1) / (last - first) if last > first else None,
@@ -44,15 +48,16 @@ def load_of(rows: Arrays, runs: Arrays, context: RunContext) -> tuple[Load, tupl
     )
     if not load.overloaded:
         return load, ()
+    where = f" ({_waiting(arrival, scheduled, last)} of them for prefill)" if context.pools else ""
     served = int(((finish > middle) & (finish <= last)).sum()) / (last - middle)
     return load, (
         f"Overloaded: arrivals ({load.arrivals_per_s:.3g} requests/s) outrun service ({served:.3g} requests/s); "
-        f"{waiting} of {count} requests still waited when the last one arrived, so latencies grow with the run.",
+        f"{waiting} of {count} requests still waited{where} when the last one arrived, so latencies grow with the run.",
     )
 
 
-def _waiting(arrival: NDArray[Any], scheduled: NDArray[Any], at_s: float) -> int:
-    return int(((arrival <= at_s) & ((scheduled < 0) | (scheduled > at_s))).sum())
+def _waiting(arrival: NDArray[Any], begun: NDArray[Any], at_s: float) -> int:
+    return int(((arrival <= at_s) & ((begun < 0) | (begun > at_s))).sum())
 
 
 def _share(runs: Arrays, where: NDArray[np.bool_]) -> float | None:

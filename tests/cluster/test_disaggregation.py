@@ -160,3 +160,12 @@ def test_a_sweep_of_ratios_tells_the_pools_apart() -> None:
         ["decode", "replicas"],
         ["max", "num", "seqs"],
     ]
+
+
+def test_a_decode_pool_that_falls_behind_is_an_overload() -> None:
+    keeps_up = simulate(scenario()).summary
+    falls_behind = simulate(scenario(decode={"hardware": "l4"})).summary
+    assert not keeps_up.load.overloaded
+    assert falls_behind.load.overloaded
+    note = next(note for note in falls_behind.notes if note.startswith("Overloaded"))
+    assert "of them for prefill" in note
