@@ -62,12 +62,17 @@ def traffic_of(scenario: Scenario) -> Traffic:
         notes.append(f"arrivals ({process}) are sent as a Poisson process of their mean rate")
     if spec.sessions is not None:
         notes.append("turns of a conversation are sent as requests of their own")
+    answers = spec.n or 1
+    if answers > 1:
+        notes.append(f"the {answers} answers to a prompt are sent as requests that have nothing in common")
+    if spec.beam_width is not None:
+        notes.append("beam search cannot be sent: a token of each beam waits for those before")
     if spec.trace is not None:
         notes.append("lengths are those of the trace on average, not request by request")
     prefixes = spec.prefixes
     return Traffic(
         requests=len(demand),
-        rate_per_s=case.load.given,
+        rate_per_s=case.load.given * answers,
         concurrency=round(case.load.given) if case.load.unit == "users" else None,
         burstiness=burstiness,
         prompt=_figures(demand.new_tokens),
