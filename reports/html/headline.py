@@ -10,6 +10,7 @@ from reports.html.figures import METRICS
 from reports.html.markup import Markup, join, table, tag
 from reports.terminal import calibration_line, certain, service_title, warnings_of
 from reports.text import count, gib, number, percent, seconds, span, usd
+from reports.tiers_view import tier_cards
 from sim.result import Result
 from sim.scenario import Scenario
 from sim.summary import Extent, Summary
@@ -68,6 +69,8 @@ def _tiles(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "Goodput, requests/s", number(summary.slo.goodput_requests_per_s), good
     hits = f"; hits {percent(summary.kv.prefix_hit_rate)}" if summary.kv.prefix_hit_rate else ""
     yield "KV cache, peak", percent(summary.kv.peak_utilization), f"mean {percent(summary.kv.mean_utilization)}{hits}"
+    if summary.tiers is not None:
+        yield from tier_cards(summary.tiers)
     if use.mfu is not None:
         yield "MFU", percent(use.mfu), f"MBU {percent(use.mbu)}; batch {number(use.mean_batch_size)}"
     if cost.usd_per_million_output_tokens is not None:

@@ -256,3 +256,18 @@ def test_a_serve_command_says_what_it_leaves_out() -> None:
         command = serve_command(document(**keys), "vllm")
         assert command is not None
         assert any(said in note for note in command.notes)
+
+
+def test_terminal_and_report_say_what_went_where() -> None:
+    from reports.tiers_view import tier_cards, tier_lines
+
+    swapped = simulate(document(preemption="swap")).summary.tiers
+    offloaded = simulate(document(kv_offload={"memory_gib": 4, "bandwidth_gb_per_s": 20})).summary.tiers
+    assert swapped is not None
+    assert offloaded is not None
+    assert "copying is cheaper at any length" in dict(tier_lines(swapped))["preempted"]
+    assert " in host" in dict(tier_lines(offloaded))["prefix found"]
+    assert [title for title, _, _ in (*tier_cards(swapped), *tier_cards(offloaded))] == [
+        "Swapped, requests",
+        "Prefix in offload tiers",
+    ]
