@@ -22,10 +22,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 #: Commands that cannot run here, and where what they do is tested instead.
 ELSEWHERE = {
-    "servecast calibrate": "needs torch, or an engine on a GPU: tests/calibration",
+    "servecast calibrate run": "needs torch: tests/calibration",
+    "servecast calibrate engine --out": "needs vLLM: tests/calibration",
+    "servecast calibrate engine --model": "needs vLLM: tests/calibration",
+    "--logs runs/qwen": "of an engine that the page ran before: tests/calibration",
     "servecast validate tests/accuracy": "takes minutes: tests/accuracy",
     "--executor": "needs a cluster: tests/planner",
-    "--vary workload.arrivals.rate_per_s=1,2,4,8,16": "takes minutes: tests/planner",
 }
 #: Exit code 1 of these says that something differs, which the page may want to show.
 MAY_SAY_NO = ("compare", "validate")
