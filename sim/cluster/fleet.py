@@ -14,6 +14,7 @@ from sim.cluster.lifecycle import Change, Lifecycle
 from sim.cluster.pool import Pool, PoolPlan
 from sim.cluster.router import Router
 from sim.cost.shape import StepTimer
+from sim.engine.clock import Clock
 from sim.engine.config import EngineConfig
 from sim.engine.data_parallel import Rank, RankGroup
 from sim.engine.log import Line, StepLog
@@ -77,7 +78,7 @@ class Fleet:
         progress: Callable[[float], None] | None = None,
         arrival_steps: dict[int, int] | None = None,
     ) -> None:
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.workload = workload
         path = path or ClientPath()
         self.recorder = Recorder(tick_s, (path.first_token_s, path.last_token_s))
