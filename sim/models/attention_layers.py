@@ -49,7 +49,7 @@ def _kinds(config: ConfigReader, family: Family, num_layers: int) -> list[Attent
     """full, sliding, chunked or linear for each layer."""
     listed = config.items("layer_types")
     if listed:
-        unknown = [kind for kind in listed if kind not in _LAYER_KINDS]
+        unknown = [kind for kind in listed if not isinstance(kind, str) or kind not in _LAYER_KINDS]
         if unknown or len(listed) != num_layers:
             raise InputError(
                 f"{config.where}.layer_types",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
-from typing import Any
+from typing import Any, Final
 
 from sim.errors import InputError
+
+_LARGEST: Final = 10**12
 
 
 class ConfigReader:
@@ -48,6 +49,8 @@ class ConfigReader:
                 continue
             if not _whole(value) or value < minimum:
                 raise InputError(f"{self.where}.{key}", f"must be a whole number of at least {minimum}, got {value!r}")
+            if value > _LARGEST:
+                raise InputError(f"{self.where}.{key}", f"{value:g} is more than any model has", "check the number")
             return int(value)
         return None
 
@@ -56,7 +59,7 @@ class ConfigReader:
         value = self._data.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
             raise InputError(f"{self.where}.{key}", f"must be a finite number above 0, got {value!r}")
         return float(value)
 
@@ -86,6 +89,13 @@ class ConfigReader:
         if not isinstance(value, list):
             raise InputError(f"{self.where}.{key}", f"must be a list, got {value!r}")
         return value
+
+    def indices(self, key: str) -> frozenset[int]:
+        """A list of whole numbers, empty where absent."""
+        wrong = [entry for entry in self.items(key) if not isinstance(entry, int) or isinstance(entry, bool)]
+        if wrong:
+            raise InputError(f"{self.where}.{key}", f"must be a list of whole numbers, got {wrong[0]!r} in it")
+        return frozenset(self.items(key))
 
     def section(self, key: str) -> dict[str, Any]:
         """A sub-object, empty where absent."""

@@ -26,6 +26,7 @@ _UNKNOWN_STRUCTURES = {
     "is_encoder_decoder": "an encoder",
 }
 
+_MOST_LAYERS = 10_000
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -49,6 +50,8 @@ def architecture_from_config(config: Mapping[str, Any], name: str, where: str = 
     text = ConfigReader(inner, where if inner == config else f"{where}.text_config", family.defaults)
     _refuse_unknown(text)
     num_layers = text.integer("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise InputError(f"{text.where}.num_hidden_layers", f"{num_layers} layers", f"give at most {_MOST_LAYERS}")
     attention = attention_of_layers(text, family, num_layers)
     runs, order = _group(attention, mlp_of_layers(text, family, num_layers))
     hidden = text.integer("hidden_size")

@@ -77,11 +77,11 @@ def _router_bias(config: ConfigReader) -> bool:
 
 def _sparse_layers(config: ConfigReader, num_layers: int) -> frozenset[int]:
     """Indices of the layers whose feed-forward block is a mixture of experts."""
-    listed = config.items("moe_layers")
+    listed = config.indices("moe_layers")
     if listed:
-        return frozenset(int(index) for index in listed)
+        return listed
     every = config.integer("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", default=1)
     # Families count the interval from 1 where they skip (Qwen, Llama 4); DeepSeek counts from 0, with an interval of 1.
     first = config.integer("first_k_dense_replace", default=0, minimum=0)
-    dense = set(config.items("mlp_only_layers"))
+    dense = config.indices("mlp_only_layers")
     return frozenset(index for index in range(first, num_layers) if (index + 1) % every == 0 and index not in dense)

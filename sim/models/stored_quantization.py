@@ -34,7 +34,7 @@ def stored_quantization(outer: ConfigReader, text: ConfigReader) -> tuple[str | 
     elif method == "modelopt":
         name = str(section.get("quant_algo", "fp8")).lower().replace("_", "")
     elif method in {"awq", "gptq"}:
-        name = _grouped(method, section)
+        name = _grouped(method, ConfigReader(section, where))
     elif method == "bitsandbytes":
         name = _bitsandbytes(section)
     elif method in {"fp8", "fbgemm_fp8"}:
@@ -43,11 +43,11 @@ def stored_quantization(outer: ConfigReader, text: ConfigReader) -> tuple[str | 
         name = method
     else:
         raise InputError(f"{where}.quant_method", f"unknown method {method!r}", "set engine.quantization by hand")
-    return name, _left_alone(section)
+    return name, _left_alone(ConfigReader(section, where))
 
 
-def _grouped(method: str, section: dict[str, Any]) -> str:
-    bits, group = int(section.get("bits", 4)), int(section.get("group_size", 128))
+def _grouped(method: str, section: ConfigReader) -> str:
+    bits, group = section.integer("bits", default=4), section.integer("group_size", default=128, minimum=-1)
     if bits == 8:
         return "gptq_int8"
     return method if group == 128 else f"{method}_g{group}"
@@ -61,7 +61,7 @@ def _bitsandbytes(section: dict[str, Any]) -> str:
 
 def _compressed_tensors(section: dict[str, Any], where: str) -> str:
     """The scheme of the first configuration group (llm-compressor writes one for all linear layers)."""
-    groups = section.get("config_groups") or {}
+    groups = ConfigReader(section, where).section("config_groups")
     group = next(iter(groups.values()), None)
     if not isinstance(group, dict) or not isinstance(group.get("weights"), dict):
         raise InputError(f"{where}.config_groups", "no group with a `weights` entry")
@@ -79,11 +79,11 @@ def _compressed_tensors(section: dict[str, Any], where: str) -> str:
     raise InputError(where, f"no known format has {bits} bits of type {kind!r}", "set engine.quantization by hand")
 
 
-def _left_alone(section: dict[str, Any]) -> tuple[str, ...]:
+def _left_alone(section: ConfigReader) -> tuple[str, ...]:
     """Components that the exclusion list keeps in 16 bit (embeddings, LM head, norms and routers always are)."""
     listed: list[Any] = []
     for key in ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"):
-        listed += section.get(key) or []
+        listed += section.items(key)
     text = " ".join(str(entry) for entry in listed)
     return tuple(
         component for component, fragments in _FRAGMENTS.items() if any(fragment in text for fragment in fragments)
@@ -99,4 +99,6 @@ def modelopt_quantization(document: Any, where: str) -> tuple[str, tuple[str, ..
     section = document.get("quantization") if isinstance(document, dict) else None
     if not isinstance(section, dict) or not section.get("quant_algo"):
         raise InputError(f"{where}.quantization.quant_algo", "required, but missing")
-    return str(section["quant_algo"]).lower().replace("_", ""), _left_alone(section)
+    return str(section["quant_algo"]).lower().replace("_", ""), _left_alone(
+        ConfigReader(section, f"{where}.quantization")
+    )

@@ -62,6 +62,13 @@ def test_broken_json_names_file_and_line(tmp_path: Path) -> None:
         ({"num_key_value_heads": 7}, "num_key_value_heads"),
         ({"vocab_size": "many"}, "vocab_size"),
         ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"layer_types": [{}] * 32}, "layer_types"),
+        ({"num_hidden_layers": 2**40}, "num_hidden_layers"),
+        ({"hidden_size": 1e300}, "hidden_size"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 1e300}}, r"rope_scaling\.factor"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, r"quantization_config\.bits"),
+        ({"quantization_config": {"quant_method": "fp8", "ignored_layers": 7}}, "ignored_layers"),
+        ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": "x"}}, "config_groups"),
     ],
 )
 def test_a_bad_key_is_named(tmp_path: Path, change: dict[str, object], named: str) -> None:
