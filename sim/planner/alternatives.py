@@ -20,7 +20,7 @@ from sim.planner.space import Cell, Options
 from sim.planner.whatifs import Variation, variations
 
 MOST_KINDS: Final = 6  # kinds of deployment beside which a row is shown
-ASKED_KINDS: Final = 3  # of which what-ifs are asked, and what they would need if steps took more or less time
+ASKED_KINDS: Final = 3  # of which what-ifs are asked
 _LADDER: Final = (0.3, 0.6)  # parts of the highest load, for the fronts
 _COARSE: Final = 1.08  # tolerance of the highest load of all but the winner
 
@@ -67,7 +67,7 @@ class Alternatives:
         kept = [kind for kind in kinds if kind.best is not None]
         self._bench.together([self._look_around(kind, place) for place, kind in enumerate(kept)])
         worst = math.inf if kinds[0].slower is None else self._cost(kinds[0].slower)
-        self._bench.together([self._may_tie(kind, worst) for kind in kept[ASKED_KINDS:]])
+        self._bench.together([self._may_tie(kind, worst) for kind in kept[1:]])
         return kinds
 
     def _cost(self, outcome: Outcome) -> float:
@@ -99,8 +99,9 @@ class Alternatives:
         kind.limits = yield from capacity(self._case, cell, replicas, self._ground, kind.best, tolerance)
         if place >= ASKED_KINDS:
             return
-        kind.faster = yield from self._in_band(kind, 1 / (1 + self._band))
-        kind.slower = yield from self._in_band(kind, 1 + self._band)
+        if place == 0:
+            kind.faster = yield from self._in_band(kind, 1 / (1 + self._band))
+            kind.slower = yield from self._in_band(kind, 1 + self._band)
         loads = [Trial(self._case, cell, replicas, float(f"{kind.limits.factor * part:.3g}")) for part in _LADDER]
         most = self._ground.most_replicas(cell)
         numbers = (replicas + 1, 2 * replicas) if place == 0 and most > replicas else ()
@@ -211,7 +212,7 @@ class Alternatives:
         )
 
     def _asked(self, question: Variation, asked: Sequence[Kind]) -> Task[list[Outcome]]:
-        """The winner's kind in the fewest replicas, then each other in no more than cost as much as the best so far."""
+        """The winner's kind in the fewest replicas, then each other in numbers that cost less than the best so far."""
         found: list[Outcome] = []
         for kind in asked:
             assert kind.best is not None
@@ -219,7 +220,7 @@ class Alternatives:
             guess = math.ceil(kind.best.trial.replicas / max(kind.limits.factor, 1.0) * question.times - 1e-9)
             cheapest = min((self._cost(outcome) for outcome in found), default=math.inf)
             most = self._ground.most_replicas(cell)
-            while most and self._ground.cost(cell, most) > cheapest + 1e-9:
+            while most and self._ground.cost(cell, most) > cheapest - 1e-9:
                 most -= 1
             outcome = yield from near(question.case, cell, self._ground, guess, most)
             found += [outcome] if outcome is not None else []

@@ -23,11 +23,13 @@ class Case:
         load: of that workload.
         times: every bound of the promise is divided by this, and the traffic multiplied: deployments whose steps all
             take ``times`` as long behave like that.
+        share: every bound on a statistic is multiplied by this; for bounds alone, never simulated.
     """
 
     base: Scenario
     load: Load
     times: float = 1.0
+    share: float = 1.0
     _demands: dict[tuple[float, bool], Demand] = field(default_factory=dict, repr=False)
     _windows: dict[tuple[float, bool, float], list[Windows]] = field(default_factory=dict, repr=False)
 
@@ -61,13 +63,18 @@ class Case:
         """
         return Case(self.base, self.load, times)
 
+    def tighter(self, share: float) -> Case:
+        """The same traffic under a promise whose statistics must stay within ``share`` of their bounds."""
+        return Case(self.base, self.load, self.times, share)
+
     @property
     def slo(self) -> SloSpec:
-        """The promise, bounds divided by ``times``."""
-        if self.times == 1.0:
+        """The promise, bounds divided by ``times``, those on statistics multiplied by ``share``."""
+        if self.times == self.share == 1.0:
             return self.base.slo
+        shares = dict.fromkeys(self.base.slo.statistics(), self.share)
         bounds = self.base.slo.model_dump(exclude_none=True)
-        return SloSpec.parse({key: bound / self.times for key, bound in bounds.items()})
+        return SloSpec.parse({key: bound * shares.get(key, 1.0) / self.times for key, bound in bounds.items()})
 
     def scenario(self, cell: Cell, replicas: int, factor: float = 1.0) -> Scenario:
         """What is simulated for ``replicas`` of ``cell`` at ``factor`` times the load: at most `SLICE` of them."""

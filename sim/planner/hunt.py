@@ -39,12 +39,14 @@ class Hunt:
 
     Attributes:
         best: the best outcome at the cost that is looked at; None before something keeps the promise.
+        tighter: the case under a promise as tight as the best keeps it.
         spared: deployments that were not simulated since their decode engines are known to be too few.
     """
 
     case: Case
     ground: Ground
     best: Outcome | None = None
+    tighter: Case | None = None
     spared: list[tuple[Cell, int]] = field(default_factory=list)
     _small: dict[tuple[Any, ...], list[TooFew]] = field(default_factory=dict)
 
@@ -59,6 +61,8 @@ class Hunt:
         if outcome.verdict.kept:
             if self.best is None or rank(self.ground, outcome) < rank(self.ground, self.best):
                 self.best = outcome
+                ceiling = self.ceiling(outcome.trial.cell)
+                self.tighter = self.case.tighter(ceiling) if 0 < ceiling < 1 else None
             return
         cell, evidence = outcome.trial.cell, outcome.record.evidence
         if cell.split is None or evidence is None or not self._clear(outcome):

@@ -44,7 +44,8 @@ class Measured(StrictModel):
 
 
 class Range(StrictModel):
-    """Replicas and cost if every step takes less or more time than the profile says, by the error band."""
+    """Replicas and cost if every step takes less or more time than the profile says, by the error band. Beside the
+    winner only the cheapest that could tie with it is known."""
 
     replicas_if_faster: int | None = None
     replicas_if_slower: int | None = None

@@ -219,7 +219,7 @@ class _Planner:
             considered=sum(most.values()),
             kinds=len({cell.group for cell in self.cells}),
             without_memory=sum(most.values()) - sum(most[cell] for cell in fitting),
-            refuted=len(found.refuted),
+            refuted=len(found.refuted) + len(found.outbid),
             inferred=sum(outcome.inferred for outcome in found.tried + found.level) + len(found.spared),
             searched=searched,
             simulated=len(self.bench.keys),

@@ -30,6 +30,7 @@ class Found:
         refuted: {(cell, replicas): why} of what bounds dropped.
         tried: outcomes of everything else that was looked at, cheapest first.
         spared: deployments known to be too small from runs of others, see `sim.planner.hunt`.
+        outbid: deployments that by a bound cannot keep the promise as well as one of equal cost.
     """
 
     best: Outcome | None = None
@@ -37,6 +38,7 @@ class Found:
     refuted: dict[tuple[Cell, int], Refuted] = field(default_factory=dict)
     tried: list[Outcome] = field(default_factory=list)
     spared: list[tuple[Cell, int]] = field(default_factory=list)
+    outbid: list[tuple[Cell, int]] = field(default_factory=list)
 
 
 def groups_of(cells: Iterable[Cell]) -> dict[Cell, list[Cell]]:
@@ -67,13 +69,23 @@ def cheapest(bench: Bench, ground: Ground, case: Case, cells: Sequence[Cell]) ->
             groups += [(replicas, knobs) for knobs in groups_of(left).values()]
         outcomes: list[Outcome] = []
         for wave in _waves(groups):
-            tasks = [at_every_knob(case, knobs, replicas, ground, hunt) for replicas, knobs in wave]
+            left_of = [(replicas, _not_outbid(ground, hunt, knobs, replicas, found)) for replicas, knobs in wave]
+            tasks = [at_every_knob(case, knobs, replicas, ground, hunt) for replicas, knobs in left_of]
             outcomes += [outcome for task in bench.together(tasks) for outcome in task]
         if hunt.best is not None:
             found.best, found.level = hunt.best, outcomes
             return found
         found.tried += outcomes
     return found
+
+
+def _not_outbid(ground: Ground, hunt: Hunt, cells: Group, replicas: int, found: Found) -> list[Cell]:
+    """Those of ``cells`` that bounds allow to keep the promise as well as the best so far."""
+    if hunt.tighter is None:
+        return list(cells)
+    lost = [cell for cell in cells if ground.refuted(hunt.tighter, cell, replicas) is not None]
+    found.outbid += [(cell, replicas) for cell in lost]
+    return [cell for cell in cells if cell not in lost]
 
 
 def _waves(groups: list[tuple[int, Group]]) -> list[list[tuple[int, Group]]]:

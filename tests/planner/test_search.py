@@ -126,6 +126,10 @@ def test_the_winner_is_that_of_brute_force_and_nothing_that_keeps_the_promise_wa
         assert found.best.trial[1:3] == best.trial[1:3]
         assert found.best.verdict == best.verdict
     by_trial = {outcome.trial[1:3]: outcome for outcome in everything}
+    for cell, replicas in found.outbid:
+        assert best is not None
+        verdict = by_trial[cell, replicas].verdict
+        assert not verdict.kept or (verdict.ratio or 0.0) > (best.verdict.ratio or 0.0)
     for outcome in found.tried + found.level:
         whole = by_trial[outcome.trial[1:3]]
         if outcome.record.status == "stopped" and outcome.record.beyond < 1:  # the best keeps the promise better
