@@ -102,8 +102,8 @@ def _speed_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> No
     bounds = [bound for key, bound in plan.question.promise.items() if key.startswith(("tpot", "goodput_tpot"))]
     for bound_s in bounds[:1]:
         axis.axvline(1 / bound_s, color=VERMILLION, linestyle="--", linewidth=1.1)
-        axis.annotate("promised", (1 / bound_s, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
-                      textcoords="offset points", va="top", fontsize=8, color=VERMILLION)  # fmt: skip
+        axis.annotate("promised", (1 / bound_s, 0), xycoords=("data", "axes fraction"), xytext=(4, 4),
+                      textcoords="offset points", va="bottom", fontsize=8, color=VERMILLION)  # fmt: skip
     axis.set_title("Throughput against speed")
     axis.set(xlabel="tokens/s that a user sees", ylabel="output tokens/s a GPU")
     axis.set_xlim(left=0)
