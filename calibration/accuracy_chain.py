@@ -48,6 +48,8 @@ LOOP_RUNS: Final = (
     LoopRun("gqa saturated", 7.5, 21.3, -4.0, -4.0, -4.7, 6.7),
     LoopRun("mla moderate", 7.5, 19.2, -4.0, -2.9, -2.7, 1.4),
     LoopRun("mla saturated", 3.3, 9.5, -2.8, -1.9, -1.6, 0.2),
+    LoopRun("gqa moderate, two hours later", 4.0, 17.3, -0.2, -1.1, -1.8, 2.8),
+    LoopRun("gqa saturated, two hours later", 3.5, 16.2, -5.9, -4.4, -5.1, 4.8),
 )
 
 
@@ -116,7 +118,7 @@ def worst_engine_error(found: EngineCalibration) -> tuple[float, float]:
 
 
 def loop_table() -> str:
-    """The recorded run of the closed loop, bold where a target is missed."""
+    """The recorded runs of the closed loop, bold where a target is missed."""
     step, rate = LOOP_TARGETS
     rows = [
         [
