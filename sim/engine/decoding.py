@@ -134,12 +134,14 @@ class DecodeGroup:
 
     def blocks_within(self, steps: int) -> int:
         """Blocks that the next ``steps`` steps start together, none past `steps_to_change`."""
-        residues, block_size = self._residues, self.block_size
-        turns, rest = divmod(steps, block_size)
-        high = -self.step % block_size  # the offset that starts a block in the next step; one less each step after
-        low = high - rest + 1
-        within = sum(residues[low : high + 1]) if low >= 0 else sum(residues[: high + 1]) + sum(residues[low:])
-        return turns * self.size + within
+        turns, rest = divmod(steps, self.block_size)
+        return turns * self.size + self._due(self._residues, self.step, rest)
+
+    def _due(self, offsets: list[int], step: int, steps: int) -> int:
+        """Members counted in ``offsets`` whose turn comes in ``steps`` < block_size steps from ``step`` on."""
+        high = -step % self.block_size  # the offset whose turn is first; one less each step after
+        low = high - steps + 1
+        return sum(offsets[low : high + 1]) if low >= 0 else sum(offsets[: high + 1]) + sum(offsets[low:])
 
     # -- moving on ----------------------------------------------------------------------------------------------------
 
@@ -167,9 +169,13 @@ class DecodeGroup:
         while self._crossings and self._crossings[0][0] <= self.step:
             step, _, request = heappop(self._crossings)
             if self._holds(request) and request.window_step == step:
-                request.window_step = -1
-                self.below_window -= 1
-                self.windowed -= 1  # `advance` has added one token too many for it
+                self._outgrow(request)
+
+    def _outgrow(self, request: Request) -> None:
+        """A member's next token does not fit the window."""
+        request.window_step = -1
+        self.below_window -= 1
+        self.windowed -= 1  # `advance` has added one token too many for it
 
     def ended(self) -> list[Request]:
         """Take out the members whose last token was issued in the last step, in running order."""

@@ -49,7 +49,7 @@ class WindowedGroup(DecodeGroup):
         first = self.step + (1 if self._shed else 0)
         turns, rest = divmod(max(0, self.step + steps - first), self.block_size)
         past = self.size - self.below_window
-        return turns * past + sum(self._behind[-i % self.block_size] for i in range(first, first + rest))
+        return turns * past + self._due(self._behind, first, rest)
 
     def steps_before(self, free: int, wanted: int, limit: int) -> int:
         """How many of the next ``limit`` steps pass before ``wanted`` blocks are free; none past `steps_to_change`.
@@ -89,12 +89,9 @@ class WindowedGroup(DecodeGroup):
         if attended > self.reach:
             self._behind[self._place(request)] += 1
 
-    def _cross(self) -> None:
-        due = [entry[2] for entry in self._crossings if entry[0] <= self.step and entry[2].window_step == entry[0]]
-        crossed = dict.fromkeys(request for request in due if self._holds(request))
-        super()._cross()
-        for request in crossed:
-            self._behind[self._place(request)] += 1
+    def _outgrow(self, request: Request) -> None:
+        super()._outgrow(request)
+        self._behind[self._place(request)] += 1
 
 
 class WindowedScheduler(VllmScheduler):

@@ -24,7 +24,7 @@ class Arena(BlockPool):
 
     def fits(self, blocks: int) -> bool:
         """Whether a hole holds a piece of ``blocks``."""
-        return any(end - start >= blocks for start, end in zip(self._starts, self._ends, strict=True))
+        return self._first_hole(blocks) is not None
 
     def stranded(self, blocks: int) -> int:
         """Free blocks, if none of their holes holds a piece of ``blocks``."""
@@ -32,8 +32,7 @@ class Arena(BlockPool):
 
     def place(self, request: Request, blocks: int) -> None:
         """Give ``request`` its piece; the caller has asked `fits`, and takes the blocks."""
-        holes = zip(self._starts, self._ends, strict=True)
-        index = next((index for index, (start, end) in enumerate(holes) if end - start >= blocks), None)
+        index = self._first_hole(blocks)
         if index is None:
             raise AssertionError(f"no hole of {blocks} slots, {self.free} free in {len(self._starts)} holes")
         start = self._starts[index]
@@ -41,6 +40,11 @@ class Arena(BlockPool):
         self._starts[index] = start + blocks
         if start + blocks == self._ends[index]:
             del self._starts[index], self._ends[index]
+
+    def _first_hole(self, blocks: int) -> int | None:
+        """Index of the lowest hole that holds a piece of ``blocks``."""
+        holes = zip(self._starts, self._ends, strict=True)
+        return next((index for index, (start, end) in enumerate(holes) if end - start >= blocks), None)
 
     def release(self, request: Request, held_blocks: int, full_blocks: int) -> None:
         """Give the piece back; the holes on both sides of it become one."""
