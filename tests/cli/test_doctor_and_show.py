@@ -12,25 +12,10 @@ from pathlib import Path
 import pytest
 from toy_run import toy_run
 
-import cli
 from reports import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def servecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def test_doctor_finds_this_installation_well(servecast: Run) -> None:

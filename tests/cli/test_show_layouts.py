@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import cli
 from sim import Scenario
 from sim.assemble import assemble
 from sim.errors import InputError
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def servecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def listed(servecast: Run, *arguments: object) -> dict[str, dict[str, Any]]:

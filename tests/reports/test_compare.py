@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from toy_run import toy_run
 
-import cli
 from reports.compare.cases import read_cases
 from reports.compare.judge import Comparison, compare_cases
 from reports.compare.tolerance import Tolerance, Tolerances, read_tolerances
@@ -158,22 +156,6 @@ def test_markdown_escapes_what_a_user_wrote(write: Write, tmp_path: Path) -> Non
     text = as_markdown(compare_cases(base, new, THREE))
     assert "a\\|b &lt;img&gt; \\`x\\`" in text
     assert "<img>" not in text
-
-
-@pytest.fixture
-def servecast(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def test_exit_codes(servecast: Callable[..., tuple[int, str, str]], write: Write, tmp_path: Path) -> None:

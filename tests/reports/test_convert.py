@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-import cli
 from reports.convert.flags import ENGINES, SGLANG, TRTLLM, VLLM, Engine, Flag
 from reports.convert.serve import ASSUMED_ACCEPTANCE, is_serve_command, parse_serve, serve_command
 from sim import InputError, Scenario
@@ -19,20 +17,6 @@ from sim import InputError, Scenario
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., tuple[int, str, str]]
 WORKLOAD = {"preset": "sharegpt", "num_requests": 10}
-
-
-@pytest.fixture
-def servecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def scenario_of(keys: dict[str, Any], preset: str) -> Scenario:

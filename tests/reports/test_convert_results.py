@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import yaml
 
-import cli
 from calibration.cases import load_cases
 from workloads import WorkloadSpec, build_workload
 
@@ -23,20 +21,6 @@ hardware: h100-sxm
 layout: {tensor_parallel_size: 2}
 workload: {preset: sharegpt, num_requests: 10}
 """
-
-
-@pytest.fixture
-def servecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 VLLM_RESULT: dict[str, Any] = {
