@@ -21,6 +21,7 @@ from sim.cost.pricing import USUAL_SKEW
 from sim.cost.speculative import SpeculativeCostModel
 from sim.drafting import ASYNCHRONOUS, drafter_of, speculation_of
 from sim.engine.config import EngineConfig
+from sim.engine.policies.reserving import reservation_rule
 from sim.errors import InputError
 from sim.layout import Layout
 from sim.memory_tiers import swap_plan, tier_plans
@@ -216,9 +217,9 @@ def client_path(overheads: EngineOverheads) -> ClientPath:
 def _check_longest_fits(scenario: Scenario, served: Served, num_gpu_blocks: int) -> None:
     """Raise `InputError` if every request reserves more than there is."""
     engine = scenario.engine
-    by_default = engine.kv_allocation == "contiguous" and engine.kv_reservation is None
     slots = (num_gpu_blocks - 1) * engine.block_size
-    if (by_default or engine.kv_reservation == "max") and served.max_model_len > slots:
+    rule = reservation_rule(engine.kv_allocation, engine.kv_reservation)
+    if rule == "max" and served.max_model_len > slots:
         raise InputError(
             "engine.max_model_len",
             f"{served.max_model_len} tokens are reserved for every request, and the KV cache holds {slots}",

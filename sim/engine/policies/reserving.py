@@ -13,6 +13,11 @@ from sim.engine.step import Step
 PROMPT_TOO_LONG = "prompt exceeds the tokens of a step, and prompts are not split"
 
 
+def reservation_rule(kv_allocation: str, asked: str | None) -> str:
+    """What is set aside for a request: as asked, or what goes with the way memory is given out."""
+    return asked or ("max" if kv_allocation == "contiguous" else "request")
+
+
 class ReservingScheduler(Scheduler, ABC):
     """Reserves the prompt and all output that ``kv_reservation`` says; whole prompts are computed at once.
 
@@ -22,8 +27,7 @@ class ReservingScheduler(Scheduler, ABC):
 
     def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
         super().__init__(config, window, tick_s)
-        by_default = "max" if config.kv_allocation == "contiguous" else "request"
-        self.rule: str = config.knobs.get("kv_reservation") or by_default
+        self.rule = reservation_rule(config.kv_allocation, config.knobs.get("kv_reservation"))
         self.reserved_blocks = 0  # of all running requests; a shared block counts for each
         self.final_tokens = 0  # that all running requests will have cached when they end
 
