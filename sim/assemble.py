@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from hardware_profiles import HardwareProfile, load_hardware
 from hardware_profiles.loader import load_engine_overheads
@@ -15,6 +16,7 @@ from sim.cost import CostModel, LinearStepTimer, StepTimer
 from sim.cost.collectives import occupied
 from sim.cost.experts import routing_of
 from sim.cost.joint import JointModel, JointSteps
+from sim.cost.joint_pipeline import JointPipeline, joint_pipeline_model
 from sim.cost.paced import paced
 from sim.cost.pipeline import PipelineTimer, Share, pipeline_model
 from sim.cost.pricing import USUAL_SKEW
@@ -36,6 +38,7 @@ from sim.release import release_of, sampler_of
 from sim.retention import kept_tokens
 from sim.scenario import Scenario
 from sim.scenario.drafts import draft_of
+from sim.scenario.engine import StepTime
 from sim.scenario.presets import family
 
 MICROSECOND_S = 1e-6
@@ -139,21 +142,11 @@ def assemble(scenario: Scenario, pace: Pace = as_predicted) -> Parts:
 
     Raises `InputError` for what cannot be served.
     """
-    served, stages = served_by(scenario), scenario.layout.pipeline_parallel_size
-    if stages > 1 and steps_together(served.arch, scenario.layout):
-        raise InputError(
-            "layout.pipeline_parallel_size",
-            f"{stages} stages of data-parallel ranks that share experts are not supported yet",
-            "set it to 1 and raise tensor_parallel_size or data_parallel_size instead, or set data_parallel_size to 1",
-        )
+    served = served_by(scenario)
     step_time, blocks = scenario.engine.step_time, scenario.engine.num_gpu_blocks_override
     budget = None if step_time and blocks else budget_of(scenario, served)
     if step_time:
-        timer: StepTimer = LinearStepTimer(step_time.base_us, step_time.per_token_us, step_time.per_seq_us)
-        if steps_together(served.arch, scenario.layout):
-            timer = JointSteps(timer)
-        if stages > 1:
-            timer = PipelineTimer([Share(timer, stages)] * stages, (0, 0), [lambda tokens: 0] * (stages - 1))
+        timer = _given(scenario, served, step_time)
         tick_s, path = MICROSECOND_S, ClientPath()
     else:
         timer = paced(cost_model(scenario, served), pace(served.hardware.step_error))
@@ -162,6 +155,18 @@ def assemble(scenario: Scenario, pace: Pace = as_predicted) -> Parts:
     assert num_gpu_blocks is not None
     config = _engine_config(scenario, served, num_gpu_blocks, tick_s)
     return Parts(served, budget, config, timer, tick_s, path, kv_bytes_per_token(served, scenario.layout))
+
+
+def _given(scenario: Scenario, served: Served, step_time: StepTime) -> StepTimer:
+    """Step times as the scenario gives them; stages of a pipeline take equal shares of them."""
+    whole = LinearStepTimer(step_time.base_us, step_time.per_token_us, step_time.per_seq_us)
+    together, stages = steps_together(served.arch, scenario.layout), scenario.layout.pipeline_parallel_size
+    if stages == 1:
+        return JointSteps(whole) if together else whole
+    share, hops = Share(whole, stages), [lambda tokens: 0] * (stages - 1)
+    if together:
+        return JointPipeline([JointSteps(share)] * stages, (0, 0), hops, dummies_block=_ranks_are_engines(scenario))
+    return PipelineTimer([share] * stages, (0, 0), hops)
 
 
 def kv_bytes_per_token(served: Served, layout: Layout) -> int:
@@ -180,12 +185,17 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
     routing = routing_of(served.arch, layout, USUAL_SKEW)
     sampler = sampler_of(scenario.engine, served.arch)
     if spec is None:
-        build = pipeline_model if layout.pipeline_parallel_size > 1 else CostModel
-        timer: StepTimer = build(*model, async_scheduling=overlaps, sampler=sampler, routing=routing)
-        if isinstance(timer, CostModel) and steps_together(served.arch, layout):
-            overlap = occupied(layout.all2all_backend, served.hardware) if layout.enable_dbo else None
-            return JointModel(timer, layout.data_parallel_size, overlap=overlap)
-        return timer
+        options: dict[str, Any] = {"async_scheduling": overlaps, "sampler": sampler, "routing": routing}
+        together = steps_together(served.arch, layout)
+        if layout.pipeline_parallel_size > 1:
+            if together:
+                return joint_pipeline_model(*model, rank_by_rank=_ranks_are_engines(scenario), **options)
+            return pipeline_model(*model, **options)
+        timer = CostModel(*model, **options)
+        if not together:
+            return timer
+        overlap = occupied(layout.all2all_backend, served.hardware) if layout.enable_dbo else None
+        return JointModel(timer, layout.data_parallel_size, overlap=overlap)
     drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
     overlaps = overlaps and spec.method in ASYNCHRONOUS
     return SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler, routing=routing)
@@ -198,6 +208,11 @@ def steps_together(arch: Architecture, layout: Layout) -> bool:
     """
     shared = any(run.mlp is not None and run.mlp.num_experts for run in arch.layers)
     return shared and layout.data_parallel_size > 1
+
+
+def _ranks_are_engines(scenario: Scenario) -> bool:
+    """Whether data-parallel ranks are engines of their own that meet in their layers (vLLM), or parts of a TP group."""
+    return family(scenario.engine.preset) == "vllm"
 
 
 def _waits_in_a_pipeline(scenario: Scenario) -> bool:

@@ -19,6 +19,7 @@ from sim.engine.config import EngineConfig
 from sim.engine.data_parallel import Rank, RankGroup
 from sim.engine.log import Line, StepLog
 from sim.engine.pipelined import PipelinedReplica
+from sim.engine.pipelined_ranks import PipelinedRank, PipelinedRankGroup
 from sim.engine.policies import scheduler_for
 from sim.engine.recorder import LOST, REJECTED, UNFINISHED, Recorder
 from sim.engine.replica import Replica
@@ -117,11 +118,16 @@ class Fleet:
 
     def _engines(self, plan: PoolPlan, first: int, config: EngineConfig) -> list[Replica]:
         """The engines of one replica, numbered from ``first``."""
+        staged = config.pipeline_stages > 1
         if not plan.together:
-            process = PipelinedReplica if config.pipeline_stages > 1 else Replica
+            process = PipelinedReplica if staged else Replica
             return [self._engine(process, plan, first + rank, config) for rank in range(plan.ranks)]
-        ranks = [self._engine(Rank, plan, first + rank, config) for rank in range(plan.ranks)]
         timer: Any = plan.timer  # a `JointTimer`, as `together` says
+        if staged:
+            stacks = [self._engine(PipelinedRank, plan, first + rank, config) for rank in range(plan.ranks)]
+            PipelinedRankGroup(self.env, stacks, timer, jump=self._jump)
+            return list(stacks)
+        ranks = [self._engine(Rank, plan, first + rank, config) for rank in range(plan.ranks)]
         RankGroup(self.env, ranks, timer, jump=self._jump)
         return list(ranks)
 

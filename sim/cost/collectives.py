@@ -14,6 +14,7 @@ from hardware_profiles.assume import collective_fit
 from hardware_profiles.profile import HardwareProfile
 from sim.cost import kernels
 from sim.cost.kinds import Collective, Exchange
+from sim.cost.routing import ExpertRouting
 from sim.layout import All2AllBackend
 
 Seconds = Callable[[float], float]
@@ -30,8 +31,8 @@ _NORMAL_ALPHA_S: Final = {"dispatch": 35e-6, "combine": 55e-6}
 _LOW_LATENCY_LINK: Final = {"dispatch": 0.60, "combine": 0.52}
 _NORMAL_LINK: Final = 0.67
 _PORT: Final = 0.94
-# What the normal kernels occupy of a GPU while another half-batch computes (vllm/envs.py, VLLM_DBO_COMM_SMS), and the
-# multiprocessors of a GPU that does not say.
+# What the normal kernels are given of a GPU where another half-batch computes (vllm/envs.py, VLLM_DBO_COMM_SMS; the
+# default of DeepEP and so of SGLang), and the multiprocessors of a GPU that does not say.
 _EXCHANGE_MULTIPROCESSORS: Final = 20
 _MULTIPROCESSORS: Final = 100
 LOW_LATENCY_TOKENS: Final = 256  # of a rank: the size its buffers are made for
@@ -53,11 +54,11 @@ def _across_nodes(
     kind: str, ranks: int, gpus_per_node: int, hardware: HardwareProfile, bytes_per_token: float
 ) -> list[Seconds]:
     nodes = math.ceil(ranks / gpus_per_node)
-    inside = ("reduce_scatter", "all_gather") if kind == "all_reduce" else (kind,)
+    inside = ["reduce_scatter", "all_gather"] if kind == "all_reduce" else [kind]
     passes = 2 if kind == "all_reduce" else 1
     steps = [
         kernels.collective(collective_fit(hardware, part, gpus_per_node, gpus_per_node), bytes_per_token)
-        for part in inside
+        for part in (inside if gpus_per_node > 1 else [])
     ]
     port = hardware.links.inter_node_bytes_per_s.value * _NETWORK
     sent = passes * (nodes - 1) / nodes * bytes_per_token / gpus_per_node
@@ -69,9 +70,9 @@ def _across_nodes(
 
 
 def occupied(backend: All2AllBackend, hardware: HardwareProfile) -> Callable[[int], float]:
-    """Share of a GPU that the exchange of so many tokens of a rank keeps from another half-batch.
+    """Share of a GPU that is set aside for the exchange of so many tokens of a rank beside another half-batch.
 
-    The normal kernels keep multiprocessors busy; the low-latency ones none while tokens travel.
+    The normal kernels run on multiprocessors of their own; the low-latency ones need none while tokens travel.
     """
     cores = hardware.compute.multiprocessors.value if hardware.compute.multiprocessors else _MULTIPROCESSORS
     quiet = {"deepep_low_latency": math.inf, "deepep_auto": LOW_LATENCY_TOKENS}.get(backend, 0)
@@ -79,11 +80,17 @@ def occupied(backend: All2AllBackend, hardware: HardwareProfile) -> Callable[[in
     return lambda tokens: 0.0 if tokens <= quiet else share
 
 
-def exchange(op: Exchange, hardware: HardwareProfile, gpus_per_node: int) -> Seconds:
-    """Seconds against tokens of a data-parallel rank of sending tokens to their experts, or results back."""
+def exchange(
+    op: Exchange, hardware: HardwareProfile, gpus_per_node: int, routing: ExpertRouting | None = None
+) -> Seconds:
+    """Seconds against tokens of a data-parallel rank of sending tokens to their experts, or results back.
+
+    What the busiest rank receives, and sends back, decides; without ``routing`` ranks are loaded alike.
+    """
     if op.backend == "allgather_reducescatter":
         return _gathered(op, hardware, gpus_per_node)
-    normal, low = _normal(op, hardware, gpus_per_node), _low_latency(op, hardware, gpus_per_node)
+    busiest = routing.busiest_load() if routing else 1.0
+    normal, low = _normal(op, hardware, gpus_per_node, busiest), _low_latency(op, hardware, gpus_per_node, busiest)
     if op.backend == "deepep_high_throughput":
         return normal
     if op.backend == "deepep_low_latency":
@@ -99,24 +106,29 @@ def _gathered(op: Exchange, hardware: HardwareProfile, gpus_per_node: int) -> Se
     return collective(Collective(op.name, "reduce_scatter", op.ranks, whole, 1), hardware, gpus_per_node)
 
 
-def _low_latency(op: Exchange, hardware: HardwareProfile, gpus_per_node: int) -> Seconds:
+def _low_latency(op: Exchange, hardware: HardwareProfile, gpus_per_node: int, busiest: float) -> Seconds:
     """Each token once for every expert it picks, straight to its rank: over the port between nodes, links within."""
     remote = max(0.0, 1.0 - gpus_per_node / op.ranks)
-    size = op.top_k * op.hidden * op.element_bytes / op.tensor
+    size = busiest * op.top_k * op.hidden * op.element_bytes / op.tensor
     alpha = _LOW_LATENCY_ALPHA_S["nodes" if remote else "node"]
     port = remote * size / (hardware.links.inter_node_bytes_per_s.value * _PORT)
     link = (1 - remote) * size / (hardware.links.gpu_bytes_per_s.value * _LOW_LATENCY_LINK[op.phase])
     return lambda tokens: alpha + tokens * max(port, link)
 
 
-def _normal(op: Exchange, hardware: HardwareProfile, gpus_per_node: int) -> Seconds:
-    """Each token once for every node that holds one of its experts, forwarded there to every rank that does."""
+def _normal(op: Exchange, hardware: HardwareProfile, gpus_per_node: int, busiest: float) -> Seconds:
+    """Each token once for every node that holds one of its experts, forwarded there to every rank that does.
+
+    What enters a node comes in at the port that has the sender's place in its own node, so that a port sees the load
+    of the node; the ranks' excesses add up there as independent ones do.
+    """
     nodes = max(1, round(op.ranks / gpus_per_node))
     hit_nodes = min(distinct(nodes, op.top_k), op.groups_per_token or op.top_k)
     hit_ranks = distinct(op.ranks, op.top_k) * (1 - 1 / op.ranks)
     size = op.hidden * op.element_bytes / op.tensor
-    port = hit_nodes * (1 - 1 / nodes) * size / (hardware.links.inter_node_bytes_per_s.value * _PORT)
-    link = hit_ranks * size / (hardware.links.gpu_bytes_per_s.value * _NORMAL_LINK)
+    node = 1.0 + (busiest - 1.0) / math.sqrt(min(op.ranks, gpus_per_node))
+    port = node * hit_nodes * (1 - 1 / nodes) * size / (hardware.links.inter_node_bytes_per_s.value * _PORT)
+    link = busiest * hit_ranks * size / (hardware.links.gpu_bytes_per_s.value * _NORMAL_LINK)
     alpha = _NORMAL_ALPHA_S[op.phase]
     return lambda tokens: alpha + tokens * max(port, link)
 

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sim.cost.joint import JointModel
+from sim.cost.joint_pipeline import JointPipeline
 from sim.cost.pipeline import PipelineTimer
 from sim.cost.shape import AffineRun, StepShape, StepTimer
 
@@ -40,8 +41,8 @@ class PacedTimer:
 class PacedJoint(PacedTimer):
     """The same for ranks that step together."""
 
-    def __init__(self, timer: JointModel, factor: float) -> None:
-        super().__init__(timer, factor)
+    def __init__(self, timer: JointModel | JointPipeline, factor: float) -> None:
+        PacedTimer.__init__(self, timer, factor)
         self._ranks = timer
 
     def joint(self, shapes: Sequence[StepShape]) -> float:
@@ -73,10 +74,33 @@ class PacedPipeline(PacedTimer):
         return [self._factor * seconds for seconds in self._pipeline.hops(shape)]
 
 
+class PacedJointPipeline(PacedJoint, PacedPipeline):
+    """The same for stages of ranks that step together."""
+
+    def __init__(self, timer: JointPipeline, factor: float) -> None:
+        PacedJoint.__init__(self, timer, factor)
+        self._pipeline = self._rounds = timer
+        self.dummies_block = timer.dummies_block
+
+    def joint_host(self, shapes: Sequence[StepShape]) -> float:
+        """Until the batches can enter the first stage."""
+        return self._factor * self._rounds.joint_host(shapes)
+
+    def joint_stages(self, shapes: Sequence[StepShape]) -> list[float]:
+        """Time in each stage."""
+        return [self._factor * seconds for seconds in self._rounds.joint_stages(shapes)]
+
+    def joint_hops(self, shapes: Sequence[StepShape]) -> list[float]:
+        """Time from each stage but the last to the next."""
+        return [self._factor * seconds for seconds in self._rounds.joint_hops(shapes)]
+
+
 def paced(timer: StepTimer, factor: float) -> StepTimer:
     """``timer`` with every step ``factor`` times as long; itself where that changes nothing."""
     if factor == 1.0:
         return timer
+    if isinstance(timer, JointPipeline):
+        return PacedJointPipeline(timer, factor)
     if isinstance(timer, JointModel):
         return PacedJoint(timer, factor)
     if isinstance(timer, PipelineTimer):

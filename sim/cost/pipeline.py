@@ -145,12 +145,24 @@ def pipeline_model(
     Every stage has a host of its own. With ``async_scheduling`` it prepares a batch while its GPU runs the one before,
     and only the planning of a batch comes before its first kernel; without, each stage takes host and GPU time.
     """
-    parts, ahead = list(stages(arch, layout)), options.get("async_scheduling", True)
-    models = [CostModel(arch, weights, kv, hardware, layout, overheads, **options, stage=part) for part in parts]
-    tensor, node = layout.tensor_parallel_size, layout.gpus_per_node
-    crossings = [(index + 1) * tensor % node == 0 and len(parts) * tensor > node for index in range(len(parts) - 1)]
-    host = (overheads.step_host_s.value, overheads.seq_host_s.value) if ahead else (0.0, 0.0)
-    return PipelineTimer(models, host, [activation_hop(hardware, arch.hidden_size, layout, out) for out in crossings])
+    models = [
+        CostModel(arch, weights, kv, hardware, layout, overheads, **options, stage=part)
+        for part in stages(arch, layout)
+    ]
+    host = host_before(overheads, options.get("async_scheduling", True))
+    return PipelineTimer(models, host, stage_hops(hardware, arch.hidden_size, layout, layout.tensor_parallel_size))
+
+
+def host_before(overheads: EngineOverheads, ahead: bool) -> tuple[float, float]:
+    """Host seconds before a batch enters the first stage, fixed and for each sequence; 0 where no host runs ahead."""
+    return (overheads.step_host_s.value, overheads.seq_host_s.value) if ahead else (0.0, 0.0)
+
+
+def stage_hops(hardware: HardwareProfile, hidden: int, layout: Layout, width: int) -> list[Hop]:
+    """The hops of a pipeline whose stages take ``width`` GPUs each, one stage's beside the next one's."""
+    count, node = layout.pipeline_parallel_size, layout.gpus_per_node
+    crossings = [(index + 1) * width % node == 0 and count * width > node for index in range(count - 1)]
+    return [activation_hop(hardware, hidden, layout, out) for out in crossings]
 
 
 def activation_hop(hardware: HardwareProfile, hidden: int, layout: Layout, between_nodes: bool) -> Hop:

@@ -137,7 +137,7 @@ class RankGroup:
         self.ranks = list(ranks)
         self.timer = timer
         self._may_jump = jump
-        self._depth = ranks[0].scheduler.config.pipeline_depth
+        self._depth = self._jump_depth = ranks[0].scheduler.config.pipeline_depth
         self._in_flight: deque[tuple[Tick, list[Rank]]] = deque()
         self._last_end: Tick = 0
         self._jump: Jump | None = None
@@ -206,12 +206,16 @@ class RankGroup:
         start = max(self.env.now, self._last_end)
         copied = max(start, *(rank.scheduler.hold for rank in self.ranks))
         end = copied + self.timer.joint([step.shape for step in steps if step is not None])
+        self._begin(steps, (start, end))
+
+    def _begin(self, steps: Sequence[Step | None], span: tuple[Tick, Tick]) -> None:
+        """Run a step on every rank that has one, from and to the ticks of ``span``."""
         taking_part = []
         for rank, step in zip(self.ranks, steps, strict=True):
             if step is not None:
-                rank.begin(step, (start, end))
+                rank.begin(step, span)
                 taking_part.append(rank)
-        self._launch(end, taking_part)
+        self._launch(span[1], taking_part)
 
     def _launch(self, end: Tick, ranks: list[Rank]) -> None:
         self._last_end = end
@@ -283,7 +287,7 @@ class RankGroup:
             first=run.first,
             increment=run.increment,
             steps=ahead if ahead <= run.steps else int(run.steps),
-            depth=self._depth,
+            depth=self._jump_depth,
             next_schedule=self._in_flight[0][0] if len(self._in_flight) >= self._depth else now,
             shape=shapes[0],
             waiting=0,

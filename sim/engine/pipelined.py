@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 import simpy
@@ -34,6 +34,25 @@ class StageTimer(StepTimer, Protocol):
         ...
 
 
+class Stages:
+    """When batches pass the stages: one at a time in each, in the order in which they were scheduled."""
+
+    def __init__(self, count: int) -> None:
+        self._free: list[Tick] = [0] * count
+        self._host_free: Tick = 0
+
+    def enter(self, now: Tick, host: float, hops: Sequence[float], durations: Sequence[float]) -> Tick:
+        """Send a batch in; return when it leaves the last stage."""
+        self._host_free = ready = max(now, self._host_free) + host
+        for stage, (hop, duration) in enumerate(zip([0, *hops], durations, strict=True)):
+            self._free[stage] = ready = max(ready + hop, self._free[stage]) + duration
+        return ready
+
+    def close_until(self, tick: Tick) -> None:
+        """Let nothing enter before ``tick``."""
+        self._host_free = max(self._host_free, tick)
+
+
 class PipelinedReplica(Replica):
     """A replica with as many batches in flight as it has stages, as vLLM's batch queue does.
 
@@ -49,8 +68,7 @@ class PipelinedReplica(Replica):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._stage_free: list[Tick] = [0] * self._depth
-        self._host_free: Tick = 0
+        self._stages = Stages(self._depth)
         self._away: deque[Lockstep] = deque()
         self._times_by_group: dict[Lockstep, TokenTimes] = {self.scheduler.group: self._times}
 
@@ -73,12 +91,8 @@ class PipelinedReplica(Replica):
     # -- batches under way --------------------------------------------------------------------------------------------
 
     def _occupy(self, shape: StepShape) -> tuple[Tick, Tick]:
-        self._host_free = ready = max(self.env.now, self._host_free) + self.timer.host(shape)
-        for stage, (hop, duration) in enumerate(
-            zip([0, *self.timer.hops(shape)], self.timer.stages(shape), strict=True)
-        ):
-            self._stage_free[stage] = ready = max(ready + hop, self._stage_free[stage]) + duration
-        return self.env.now, ready
+        timer, now = self.timer, self.env.now
+        return now, self._stages.enter(now, timer.host(shape), timer.hops(shape), timer.stages(shape))
 
     def _previous_end(self) -> Tick:
         return self.env.now
@@ -96,17 +110,13 @@ class PipelinedReplica(Replica):
         scheduler.group = DecodeGroup(scheduler.config.block_size, scheduler.group.window)
         self._times = self._times_by_group[scheduler.group] = TokenTimes()
 
-    def _take_in(self) -> Generator[simpy.Event, Any, None]:
-        yield from self._until(self._in_flight[0].end)
+    def _process_output(self) -> None:
+        """Take in the output of the oldest batch: its decode group is back."""
         scheduler, group = self.scheduler, self._away.popleft()
         scheduler.flying.remove(group)
         del self._times_by_group[scheduler.group]
         scheduler.group, self._times = group, self._times_by_group[group]
-        yield from super()._take_in()
-
-    def _until(self, tick: Tick) -> Generator[simpy.Event, Any, None]:
-        if tick > self.env.now:
-            yield self._sleep_until(tick)
+        super()._process_output()
 
     def _decodes_ahead(self) -> int:
         """Steps of the one batch there is; not the one in which a member ends: another batch may follow it at once."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from sim.errors import InputError
 from sim.layout import Layout
-from sim.models.architecture import Architecture
 from sim.models.budget import MemoryBudget, Question, budget_of
 from sim.models.engine_memory import GIB
 from sim.models.sharding import check_layout
@@ -109,17 +108,11 @@ def layouts_that_fit(question: Question, asked: Layout, *, most: int = 3) -> lis
 
 
 def _holds(question: Question, layout: Layout) -> bool:
-    if layout.pipeline_parallel_size > 1 and layout.data_parallel_size > 1 and _has_experts(question.arch):
-        return False  # stages of ranks that share experts cannot be simulated
     try:
         check_layout(question.arch, layout)
     except InputError:
         return False
     return missing_bytes(budget_of(question, layout), question) <= 0
-
-
-def _has_experts(arch: Architecture) -> bool:
-    return any(run.mlp is not None and run.mlp.num_experts for run in arch.layers)
 
 
 def _candidates(asked: Layout, stages: tuple[int, ...]) -> Iterator[Layout]:

@@ -55,6 +55,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     },
     "TP and EP": {"tensor_parallel_size": 4, "enable_expert_parallel": True, "sequence_parallel": True},
     "TP over two nodes": {"tensor_parallel_size": 4, "gpus_per_node": 2},
+    "stages of ranks that share experts": {
+        "pipeline_parallel_size": 3,
+        "data_parallel_size": 4,
+        "enable_expert_parallel": True,
+        "all2all_backend": "deepep_auto",
+    },
     "pipeline with experts": {"pipeline_parallel_size": 2, "tensor_parallel_size": 2, "enable_expert_parallel": True},
 }
 
@@ -163,11 +169,14 @@ def test_decoding_under_full_load(split: bool) -> None:
     assert decode_per_node_s(timer, 256, 2050) == pytest.approx(22_300, rel=0.25)
 
 
-def test_stages_of_ranks_that_share_experts_are_refused() -> None:
-    asked = scenario(SMALL_MOE, "h100-sxm", layout={"data_parallel_size": 2, "pipeline_parallel_size": 2})
-    with pytest.raises(InputError, match="data-parallel ranks that share experts") as error:
-        simulate(asked)
-    assert error.value.field == "layout.pipeline_parallel_size"
+def test_stages_of_ranks_that_share_experts_hold_more_context_and_answer_more_slowly() -> None:
+    """Twice the GPUs as a pipeline: half the weights on each, and two halves of a step one after the other."""
+    ranks = {"data_parallel_size": 4, "enable_expert_parallel": True}
+    short, long = (scenario(SMALL_MOE, "h100-sxm", layout={**ranks, "pipeline_parallel_size": n}) for n in (1, 2))
+    capacities = [simulate(asked).summary.kv.capacity_tokens for asked in (short, long)]
+    assert capacities[1] > 2 * capacities[0]
+    latencies = [simulate(asked).summary.tpot_s.mean or 0.0 for asked in (short, long)]
+    assert latencies[1] > latencies[0]
 
 
 def test_ranks_under_a_scheduler_that_has_none_are_refused() -> None:

@@ -50,10 +50,34 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {**EXPERTS, "all2all_backend": "deepep_low_latency", "enable_dbo": True},
         {},
     ),
+    "dp x ep x pp": ("mixtral-prefix", {**EXPERTS, "pipeline_parallel_size": 2}, {"router": "least_loaded"}),
+    "tp x dp x ep x pp, in two halves": (
+        "mixtral-prefix",
+        {
+            "tensor_parallel_size": 2,
+            "pipeline_parallel_size": 4,
+            "data_parallel_size": 2,
+            "enable_expert_parallel": True,
+            "all2all_backend": "deepep_auto",
+            "enable_dbo": True,
+        },
+        {},
+    ),
+    "dp x pp, experts in slices": ("mixtral-prefix", {"pipeline_parallel_size": 4, "data_parallel_size": 2}, {}),
+    "dp x ep x pp x replicas, one fails": (
+        "mixtral-prefix",
+        {**EXPERTS, "pipeline_parallel_size": 2, "replicas": 2},
+        FAILURE,
+    ),
     "dp x ep x replicas, one fails": ("mixtral-prefix", {**EXPERTS, "replicas": 2}, FAILURE),
     "pipelines, one fails": ("llama-70b-h100", {**PP2, "replicas": 2}, FAILURE),
     "apart": ("llama-70b-h100", {}, apart(TP4, PP2, "layerwise")),
     "apart, experts on ranks": ("mixtral-prefix", {}, apart(PP2, EXPERTS)),
+    "apart, experts on ranks over stages": (
+        "mixtral-prefix",
+        {},
+        apart({**EXPERTS, "pipeline_parallel_size": 2}, {**PP2, "data_parallel_size": 2}, "layerwise"),
+    ),
 }
 
 

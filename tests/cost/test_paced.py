@@ -27,6 +27,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "hardware": "h200-sxm",
         "layout": {"data_parallel_size": 8, "enable_expert_parallel": True},
     },
+    "stages of ranks": {
+        "model": "deepseek-ai/DeepSeek-V3",
+        "hardware": "h200-sxm",
+        "layout": {"data_parallel_size": 8, "pipeline_parallel_size": 2, "enable_expert_parallel": True},
+    },
 }
 
 
@@ -72,6 +77,12 @@ def test_ranks_and_stages_keep_what_is_theirs() -> None:
     plain, paced = (assemble(scenario(**KINDS["pipeline"]), *pace).timer for pace in ((), (slower,)))
     for part in ("stages", "hops", "host"):
         found, expected = (np.asarray(getattr(timer, part)(SHAPES[2])) for timer in (paced, plain))
+        np.testing.assert_allclose(found, 1.5 * expected)
+    plain, paced = (assemble(scenario(**KINDS["stages of ranks"]), *pace).timer for pace in ((), (slower,)))
+    assert paced.dummies_block == plain.dummies_block  # type: ignore[attr-defined]
+    assert paced.joint(uneven) == pytest.approx(1.5 * plain.joint(uneven))  # type: ignore[attr-defined]
+    for part in ("joint_stages", "joint_hops", "joint_host"):
+        found, expected = (np.asarray(getattr(timer, part)(uneven)) for timer in (paced, plain))
         np.testing.assert_allclose(found, 1.5 * expected)
 
 

@@ -1,0 +1,116 @@
+"""Stages of data-parallel ranks that share experts: what a batch of each rank takes in each stage, all together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from hardware_profiles.overheads import EngineOverheads
+from hardware_profiles.profile import HardwareProfile
+from sim.cost.collectives import occupied
+from sim.cost.joint import JointModel
+from sim.cost.pipeline import Hop, PipelineTimer, host_before, stage_hops
+from sim.cost.shape import AffineRun, StepShape, StepTimer
+from sim.cost.step import CostModel
+from sim.layout import Layout
+from sim.models.architecture import Architecture
+from sim.models.kv_format import KvFormat
+from sim.models.quantization import WeightFormat
+from sim.models.sharding import stages
+
+
+class JointStage(StepTimer, Protocol):
+    """One stage of all ranks."""
+
+    def joint(self, shapes: Sequence[StepShape]) -> float:
+        """Ticks of the stage."""
+        ...
+
+    def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
+        """Ticks of the stage in decode-only steps in a row."""
+        ...
+
+
+class JointPipeline(PipelineTimer):
+    """Times of a pipeline of ranks (a `sim.engine.pipelined_ranks.JointStageTimer`) from those of its stages.
+
+    In each stage the ranks step together (`sim.cost.joint`); before it they wait for the host and the hop of the rank
+    with the largest batch.
+
+    Args:
+        stages: joint step times of each stage.
+        host: ticks of host work before a batch enters: (fixed, for each sequence).
+        hops: from each stage but the last to the next, of one rank.
+        dummies_block: whether the engine waits for a rank's dummy before it goes on.
+    """
+
+    def __init__(
+        self, stages: Sequence[JointStage], host: tuple[float, float], hops: Sequence[Hop], *, dummies_block: bool
+    ) -> None:
+        super().__init__(stages, host, hops)
+        self._joint = list(stages)
+        self.dummies_block = dummies_block
+
+    def joint_host(self, shapes: Sequence[StepShape]) -> float:
+        """Ticks until the batches can enter the first stage."""
+        return max(self.host(shape) for shape in shapes)
+
+    def joint_stages(self, shapes: Sequence[StepShape]) -> list[float]:
+        """Ticks in each stage."""
+        return [stage.joint(shapes) for stage in self._joint]
+
+    def joint_hops(self, shapes: Sequence[StepShape]) -> list[float]:
+        """Ticks from each stage but the last to the next."""
+        return self.hops(max(shapes, key=lambda shape: shape.tokens))
+
+    def joint(self, shapes: Sequence[StepShape]) -> float:
+        """Ticks of batches that wait for nobody."""
+        return self.joint_host(shapes) + sum(self.joint_stages(shapes)) + sum(self.joint_hops(shapes))
+
+    def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
+        """Steps of such batches in a row, as long as every stage stays on its line."""
+        increment, steps = 0.0, math.inf
+        for stage in self._joint:
+            _, slope, length = stage.joint_run(shapes, growing_windowed)
+            increment += slope
+            steps = min(steps, length)
+        return AffineRun(self.joint(shapes), increment, steps)
+
+
+def joint_pipeline_model(
+    arch: Architecture,
+    weights: WeightFormat,
+    kv: KvFormat,
+    hardware: HardwareProfile,
+    layout: Layout,
+    overheads: EngineOverheads,
+    *,
+    rank_by_rank: bool,
+    **options: Any,
+) -> JointPipeline:
+    """The physics of a pipeline of ranks. Arguments are those of `CostModel`, and:
+
+    Args:
+        rank_by_rank: vLLM's engine: all stages of a rank lie beside each other, so that the ranks of a stage are as far
+            apart as a rank has GPUs, and dummies block. Otherwise all ranks of a stage lie beside each other, as in
+            SGLang and TensorRT-LLM, whose ranks are parts of their TP groups.
+    """
+    tensor, node = layout.tensor_parallel_size, layout.gpus_per_node
+    width, within = tensor * layout.data_parallel_size, node
+    if rank_by_rank:
+        ranks_of_a_node = max(1, node // (tensor * layout.pipeline_parallel_size))
+        width, within = tensor, min(node, tensor * ranks_of_a_node)
+    of_a_stage = layout.model_copy(update={"gpus_per_node": within})
+    overlap = occupied(layout.all2all_backend, hardware) if layout.enable_dbo else None
+    parts = [
+        JointModel(
+            CostModel(arch, weights, kv, hardware, of_a_stage, overheads, **options, stage=part),
+            layout.data_parallel_size,
+            overlap=overlap,
+        )
+        for part in stages(arch, layout)
+    ]
+    host = host_before(overheads, options.get("async_scheduling", True))
+    hops = stage_hops(hardware, arch.hidden_size, layout, width)
+    return JointPipeline(parts, host, hops, dummies_block=rank_by_rank)
