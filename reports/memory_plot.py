@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reports.memory_cases import Asked, Case
 from reports.memory_report import concurrency_row
 from reports.memory_terminal import parts_of
-from reports.plots import house_style, save_figure
+from reports.plots import headline, house_style, new_figure, save_figure
 from sim.errors import InputError
 from sim.files import check_picture
 
@@ -53,12 +53,8 @@ def plot_memory(asked: Asked, target: Path) -> None:
 
 
 def _draw(asked: Asked, cases: list[Case]) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.5, max(4.6, 1.9 + 0.62 * len(cases))))
-    FigureCanvasAgg(figure)
-    figure.suptitle(asked.name, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure = new_figure(12.5, max(4.6, 1.9 + 0.62 * len(cases)))
+    headline(figure, asked.name)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
     _draw_parts(left, cases)
     _draw_users(right, cases)

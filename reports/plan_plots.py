@@ -17,10 +17,12 @@ from reports.plots import (
     MARKS,
     PICTURES,
     VERMILLION,
+    headline,
     house_style,
     new_figure,
     save_pictures,
 )
+from reports.text import percent
 from sim.planner.outcome import DayPlan, FrontPoint, Plan, Row
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def _figure(plan: Plan, winner: Row) -> Figure:
     title = (
         f"{plan.name}: {name_of(winner.deployment)} on {short(winner.deployment.hardware)} for {q.load:.3g} {q.unit}"
     )
-    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    headline(figure, title)
     return figure
 
 
@@ -101,9 +103,9 @@ def _speed_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> No
     _scatter(axis, plan, looks, points, "output_tokens_per_s_per_user", "output_tokens_per_s_per_gpu")
     bounds = [bound for key, bound in plan.question.promise.items() if key.startswith(("tpot", "goodput_tpot"))]
     for bound_s in bounds[:1]:
-        axis.axvline(1 / bound_s, color=VERMILLION, linestyle="--", linewidth=1.1)
+        axis.axvline(1 / bound_s, color=INK, linestyle="--", linewidth=1.1)
         axis.annotate("promised", (1 / bound_s, 0), xycoords=("data", "axes fraction"), xytext=(4, 4),
-                      textcoords="offset points", va="bottom", fontsize=8, color=VERMILLION)  # fmt: skip
+                      textcoords="offset points", va="bottom", fontsize=8, color=INK)  # fmt: skip
     axis.set_title("Throughput against speed")
     axis.set(xlabel="tokens/s that a user sees", ylabel="output tokens/s a GPU")
     axis.set_xlim(left=0)
@@ -120,8 +122,8 @@ def _cost_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> Non
                           textcoords="offset points", fontsize=8, color=INK)  # fmt: skip
     axis.set_title(f"Cost against latency at {plan.question.load:.3g} {plan.question.unit}")
     axis.set(xlabel=_cost_label(plan), ylabel="mean end-to-end latency, s")
-    axis.margins(x=0.2, y=0.12)
-    axis.set_xlim(left=0)
+    axis.margins(y=0.12)
+    axis.set_xlim(0, 1.15 * max((point.cost for point in plan.cost_front), default=1.0))
     axis.set_ylim(bottom=0)
 
 
@@ -142,7 +144,7 @@ def _bars(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[str
     axis.get_yticklabels()[0].set_fontweight("bold")
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
-    axis.set_title(f"Cost (line: steps {plan.question.error_band:.0%} faster or slower)")
+    axis.set_title(f"Cost (line: steps {percent(plan.question.error_band)} faster or slower)")
     axis.set_xlabel(_cost_label(plan))
     axis.set_xlim(left=0)
 
@@ -152,7 +154,7 @@ def _loads(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[st
     places = range(len(rows))
     axis.barh(list(places), [row.most_load or 0.0 for row in rows], height=0.6,
               color=[_look(row, plan, looks)["color"] for row in rows], alpha=0.8)  # fmt: skip
-    axis.axvline(plan.question.load, color=VERMILLION, linestyle="--", linewidth=1.1)
+    axis.axvline(plan.question.load, color=INK, linestyle="--", linewidth=1.1)
     axis.set_yticks(list(places), [""] * len(rows))
     most = max((row.most_load or 0.0 for row in rows), default=1.0)
     for place, row in enumerate(rows):
@@ -160,7 +162,7 @@ def _loads(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[st
         axis.text((row.most_load or 0.0) + 0.01 * most, place, text, va="center", fontsize=7.5, color=INK, clip_on=True)
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
-    axis.set_title("Highest load, and what breaks the promise beyond (dashed: asked for)")
+    axis.set_title("Highest load (dashed: asked for), and what breaks the promise beyond")
     axis.set_xlabel(plan.question.unit)
     axis.set_xlim(0, 1.6 * most)
 
@@ -185,9 +187,9 @@ def _day(plan: Plan, day: DayPlan) -> Figure:
     load.set_ylabel(plan.question.unit)
     replicas.stairs([hour.replicas or 0 for hour in day.hours], edges, color=GREEN, fill=True, alpha=0.5)
     replicas.axhline(day.static_replicas or 0, color=VERMILLION, linestyle="--", linewidth=1.1)
-    saved = "" if day.saved is None else f"; saves {day.saved:.0%} of the GPU hours of static provisioning (dashed)"
-    replicas.set_title(f"Replicas{saved}")
-    replicas.set(xlabel="hour", xlim=(0, 24), xticks=range(0, 25, 3))
+    saved = "" if day.saved is None else f"; {percent(day.saved)} fewer GPU hours than the same all day (dashed)"
+    replicas.set_title(f"Replicas by the hour{saved}")
+    replicas.set(xlabel="hour of the day", ylabel="replicas", xlim=(0, 24), xticks=range(0, 25, 3))
     replicas.yaxis.get_major_locator().set_params(integer=True)
     for axis in (load, replicas):
         axis.set_ylim(bottom=0, top=math.ceil(axis.get_ylim()[1] * 1.05) if axis is replicas else None)

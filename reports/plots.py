@@ -64,6 +64,11 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def headline(figure: Figure, text: str) -> None:
+    """What the whole figure is of, above its panels."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+
+
 def save_pictures(figure: Figure, stem: Path) -> None:
     """Write the figure to ``stem`` with each suffix of `PICTURES`: to look at, and for documents."""
     for suffix in PICTURES:
@@ -74,14 +79,31 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write the figure; no version and no date, so that the same run gives the same bytes."""
     import matplotlib
 
+    _plain_ticks(figure)
     stamp = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}[path.suffix.lower()]
     with matplotlib.rc_context({"svg.hashsalt": "servecast"}), whole_file(path) as partial:
         figure.savefig(partial, metadata={stamp: None})
 
 
+def _plain_ticks(figure: Figure) -> None:
+    """Write 20,000 for 20000 and for 2x10^4, and name no tick between decades that its neighbours would run into."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, LogLocator, NullFormatter, ScalarFormatter
+
+    plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
+    for axis in (one for axes in figure.axes for one in (axes.xaxis, axes.yaxis)):
+        formatter, (low, high) = axis.get_major_formatter(), axis.get_view_interval()
+        if isinstance(formatter, LogFormatter):
+            axis.set_major_formatter(plain)
+            axis.set_minor_formatter(NullFormatter())
+            if isinstance(axis.get_major_locator(), LogLocator) and high < 100 * low:
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        elif isinstance(formatter, ScalarFormatter) and max(abs(low), abs(high)) >= 1000:
+            axis.set_major_formatter(plain)
+
+
 def _latency_cdf(result: Result) -> Figure:
     figure = new_figure(9, 6)
-    figure.suptitle(f"{result.summary.name}: share of requests (of gaps) within a time", fontsize=11)
+    headline(figure, f"{result.summary.name}: share of requests (of gaps) within a time")
     latencies = request_latencies(arrays_of(result.request_columns))
     for axis, (metric, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
         axis.set_title(title)
@@ -106,8 +128,9 @@ def _mark_quantiles(axis: Axes, latency: Latency, factor: float) -> None:
         axis.plot([value * factor], [level], "o", color=BLUE, markersize=4)
         text = f"p{level}  {seconds(value)}"
         axis.annotate(
-            text, (value * factor, level), xytext=(7, -3), textcoords="offset points", fontsize=8, va="top", color=INK
-        )
+            text, (value * factor, level), xytext=(7, -3), textcoords="offset points", fontsize=8, va="top", color=INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+        )  # fmt: skip
 
 
 def _mark_promises(axis: Axes, result: Result, metric: str, factor: float, end_s: float) -> None:
@@ -128,7 +151,7 @@ def _mark_promises(axis: Axes, result: Result, metric: str, factor: float, end_s
 
 def _over_time(result: Result, series: Series) -> Figure:
     figure = new_figure(9, 8)
-    figure.suptitle(f"{result.summary.name}: the run over time", fontsize=11)
+    headline(figure, f"{result.summary.name}: the run over time")
     requests, cache, output, prompt = figure.subplots(4, 1, sharex=True)
     time_s = series.middle_s
     requests.set_title("Requests")
@@ -136,12 +159,12 @@ def _over_time(result: Result, series: Series) -> Figure:
     requests.plot(time_s, series.waiting, color=VERMILLION, linestyle="--", label="waiting")
     requests.legend(loc="lower right", bbox_to_anchor=(1.0, 0.97), ncols=2, borderpad=0)
     for axis, title, unit, values in (
-        (cache, "KV cache in use", "% of blocks", series.kv_utilization * 100),
+        (cache, "KV cache in use", "% of memory", series.kv_utilization * 100),
         (output, "Output tokens", "tokens/s", series.output_tokens_per_s),
         (prompt, "Prompt tokens computed", "tokens/s", series.prefill_tokens_per_s),
     ):
         axis.set_title(title)
-        axis.fill_between(time_s, values, color=BLUE, alpha=0.2, linewidth=0)
+        axis.fill_between(time_s, values, color=BLUE, alpha=0.2, linewidth=0, label="blocks")
         axis.plot(time_s, values, color=BLUE)
         axis.set_ylabel(unit)
     cache.plot(time_s, series.kv_tokens * 100, color=GREEN, linewidth=1.2, label="tokens")
@@ -152,7 +175,6 @@ def _over_time(result: Result, series: Series) -> Figure:
     last_s = _last_arrival_s(result)
     for axis in (requests, cache, output, prompt):
         axis.set_ylim(bottom=0)
-        axis.yaxis.set_major_formatter("{x:,g}")
         axis.axvline(last_s, color=GREY, linestyle=":", linewidth=1.2)
     if float(series.kv_utilization.max()) > 0.8:
         cache.set(ylim=(0, 102), yticks=range(0, 101, 25))
@@ -172,7 +194,7 @@ def _latency_by_arrival(result: Result) -> Figure:
     rows = arrays_of(result.request_columns)
     latencies = request_latencies(rows)
     figure = new_figure(9, 5)
-    figure.suptitle(f"{result.summary.name}: latency of each request by its arrival", fontsize=11)
+    headline(figure, f"{result.summary.name}: latency of each request by its arrival")
     axes = figure.subplots(2, 1, sharex=True)
     since_s = rows["arrival_s"] - rows["arrival_s"][rows["arrival_s"] >= 0].min()
     for axis, metric in zip(axes, ("ttft", "e2e"), strict=True):
@@ -180,12 +202,11 @@ def _latency_by_arrival(result: Result) -> Figure:
         shown = np.flatnonzero(~np.isnan(values))
         shown = shown[:: max(1, len(shown) // 5000)]
         unit, factor = _unit(float(np.median(values[shown])))
-        axis.plot(since_s[shown], values[shown] * factor, ".", color=BLUE, markersize=3, alpha=0.5, markeredgewidth=0,
+        axis.plot(since_s[shown], values[shown] * factor, ".", color=BLUE, markersize=4.5, alpha=0.5, markeredgewidth=0,
                   rasterized=True)  # fmt: skip
         axis.set_title(_TITLES[metric])
         axis.set(ylabel=unit)
         axis.set_ylim(bottom=0)
-        axis.yaxis.set_major_formatter("{x:,g}")
     axes[1].set(xlabel="arrival, seconds since the first", xlim=(0, None))
     return figure
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reports.plots import GREY, INK, MARKS, PICTURES, VERMILLION, house_style, new_figure, save_pictures
+from reports.plots import GREY, INK, MARKS, PICTURES, headline, house_style, new_figure, save_pictures
 from sim.planner.record import Record
 from sim.planner.sweeping import SweepResult
 from sim.scenario import SloSpec
@@ -106,7 +106,8 @@ class _Multiples:
                 here = held | ({self.columns.key: third} if self.columns else {})
                 self._lines(axis, panel, here)
                 if self.columns and number == 0:
-                    axis.set_title(f"{self.columns.label} {third}", loc="right", color=INK, fontweight="normal")
+                    above = f"{self.columns.label} {third}\n"  # a line higher than the panel's title
+                    axis.set_title(above, loc="right", color=INK, fontweight="normal")
             cells[0].set_title(panel.title)
             cells[0].set_ylabel(panel.unit)
             _limit(cells[0], panel)
@@ -136,7 +137,7 @@ class _Multiples:
 
     def _legend(self, figure: Figure, first: Axes, held: Held) -> None:
         fixed = "".join(f", {key.rsplit('.', 1)[-1]} {value}" for key, value in held.items())
-        figure.suptitle(f"{self.name}{fixed}", fontsize=11, x=0.01, ha="left")
+        headline(figure, f"{self.name}{fixed}")
         if self.lines:
             handles, labels = first.get_legend_handles_labels()
             across = min(len(labels), 8)
@@ -179,16 +180,19 @@ def _plain(value: Any) -> Any:
 
 
 def _limit(axis: Axes, panel: Panel) -> None:
-    """From 0; where a promise would be pressed flat by overload, a few times the promise."""
+    """From 0, with the promise unless that is far; where overload would press it flat, a few times the promise."""
     axis.autoscale_view()
-    axis.set_ylim(0, 1.05 * axis.get_ylim()[1])
+    top = 1.05 * axis.get_ylim()[1]
+    axis.set_ylim(0, top)
     if panel.bound is None:
         return
     bound = panel.bound * panel.factor
     for each in {axis, *axis.get_shared_y_axes().get_siblings(axis)}:
-        each.axhline(bound, color=VERMILLION, linestyle="--", linewidth=1.1)
-    if axis.get_ylim()[1] > 6 * bound:
+        each.axhline(bound, color=INK, linestyle="--", linewidth=1.1)
+    if top > 6 * bound:
         axis.set_ylim(0, 4 * bound)
+    elif bound < 3 * top:
+        axis.set_ylim(0, max(top, 1.1 * bound))
 
 
 def _ticks(axis: Axes, along: Axis) -> None:

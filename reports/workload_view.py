@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from reports.plots import BLUE, GREEN, GREY, VERMILLION, house_style, new_figure, save_figure
+from reports.plots import BLUE, GREEN, GREY, VERMILLION, headline, house_style, new_figure, save_figure
 from reports.text import number, percent, seconds
 from sim.files import check_picture
 from sim.scenario import Scenario
@@ -75,7 +75,7 @@ def draw_workload(workload: Workload, name: str, path: Path) -> None:
     """Draw lengths, arrivals over time, gaps between them and what prompts share. Raises `InputError`."""
     with house_style():
         figure = new_figure(10, 7)
-        figure.suptitle(f"{name}: {len(workload):,} requests", fontsize=11)
+        headline(figure, f"{name}: {len(workload):,} requests")
         lengths, arrivals, gaps, shared = figure.subplots(2, 2).flat
         _lengths(lengths, workload)
         timed = workload.arrival_s[~np.isnan(workload.arrival_s)]
@@ -136,3 +136,4 @@ def _shared(axes: Axes, workload: Workload) -> None:
 
 def _nothing(axes: Axes) -> None:
     axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color=GREY)
+    axes.set(xticks=[], yticks=[])

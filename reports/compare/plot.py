@@ -52,7 +52,8 @@ def _bars(axes: Axes, rows: Sequence[Difference]) -> None:
     names = [f"{each.metric}  {each.case[:48]}".strip() for each in rows]
     axes.set_yticks(places, names, fontsize=7)
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlabel="% (grey: tolerance)", xlim=(-reach * 1.2, reach * 1.2))
+    axes.set(xlabel="% (grey: tolerance)", xlim=(-reach * 1.3, reach * 1.3), ylim=(-0.7, len(rows) - 0.3))
+    axes.grid(axis="y", visible=False)
 
 
 def plot_history(entries: Sequence[Entry], path: Path) -> None:
@@ -68,7 +69,6 @@ def plot_history(entries: Sequence[Entry], path: Path) -> None:
                 axes.plot(range(len(entries)), values, marker="o", markersize=3, color=_LINES[index], label=label)
             axes.margins(y=0.2)
             axes.set_ylim(bottom=0)
-            axes.yaxis.set_major_formatter("{x:,g}")
         shown = np.unique(np.linspace(0, len(entries) - 1, min(len(entries), 12)).round().astype(int))
         for axes in grid[-1]:
             axes.set_xticks(shown, [entries[index].commit[:9] for index in shown], rotation=45, ha="right", fontsize=7)

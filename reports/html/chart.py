@@ -134,18 +134,29 @@ def _x_ticks(chart: Chart, height: int) -> Markup:
 
 
 def _mark_words(chart: Chart, height: int) -> Markup:
-    """The words of the marks, outside the plot that the zoom stretches; the script moves them."""
+    """The words of the marks, outside the plot that the zoom stretches; the script hides them while it does.
+
+    Shares reach the bottom last and time lines the top, so that is where the words stand.
+    """
+    places = [float(chart.x.place(mark.x, chart.plot_width)) for mark in chart.marks]
     parts = []
-    for row, mark in enumerate(chart.marks):
-        at = float(chart.x.place(mark.x, chart.plot_width))
-        right = at + 6.2 * len(mark.text) + 5 > chart.plot_width
+    for row, (mark, at) in enumerate(zip(chart.marks, places, strict=True)):
+        left = _to_the_left(at, 6.2 * len(mark.text) + 5, places, chart.plot_width)
+        y = TOP + 9 + 13 * row if chart.group else TOP + height - 8 - 13 * row
         parts.append(
             tag(
-                "text", mark.text, x=_n(LEFT + at + (-5 if right else 5)), y=TOP + height - 8 - 13 * row,
-                class_=f"word {mark.kind} {'end' if right else 'start'}",
+                "text", mark.text, x=_n(LEFT + at + (-5 if left else 5)), y=y,
+                class_=f"word {mark.kind} {'end' if left else 'start'}",
             )
         )  # fmt: skip
     return tag("g", *parts, class_="words")
+
+
+def _to_the_left(at: float, length: float, marks: Sequence[float], width: float) -> bool:
+    """Whether a word stands left of its mark: where it would leave the plot, or cross a mark that it can avoid."""
+    crossed_right = any(at < other < at + length for other in marks)
+    crossed_left = at < length or any(at - length < other < at for other in marks)
+    return at + length > width or (crossed_right and not crossed_left)
 
 
 def _data(chart: Chart) -> str:

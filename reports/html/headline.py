@@ -17,7 +17,6 @@ from sim.summary import Extent, Summary
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 
-
 _VERDICTS: Final = {True: ("✓ met", "met"), False: ("✗ missed", "missed"), None: ("not measured", "soft")}
 
 
@@ -61,7 +60,7 @@ def _tiles(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if summary.requests.completed:
         for key, name in (("ttft", "TTFT p99"), ("tpot", "TPOT p99"), ("e2e", "End to end p99")):
             latency = getattr(summary, f"{key}_s")
-            yield name, seconds(latency.p99), f"p50 {seconds(latency.p50)}{_range(summary, f'{key}_s')}"
+            yield name, seconds(latency.p99), join([f"p50 {seconds(latency.p50)}", _range(summary, f"{key}_s")])
         rate = f"{number(flow.requests_per_s)} requests/s; {number(flow.output_tokens_per_s_per_gpu)} a GPU"
         yield "Output tokens/s", number(flow.output_tokens_per_s), rate
     if summary.slo.attainment is not None:
@@ -78,13 +77,16 @@ def _tiles(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "A million output tokens", usd(cost.usd_per_million_output_tokens), hourly
 
 
-def _range(summary: Summary, latency: str) -> str:
+def _range(summary: Summary, latency: str) -> Markup | None:
     """Between what the p99 of a latency lies, as far as the calibration knows."""
     if summary.band is not None:
         low, high = (getattr(end, latency).p99 for end in (summary.band.p90.low, summary.band.p90.high))
-        return f"; within {span(low, high)}"
-    error = summary.calibration.step_time_error_p90
-    return "" if error is None else f"; steps within {percent(error)}"
+        words = f"within {span(low, high)}"
+    elif (error := summary.calibration.step_time_error_p90) is not None:
+        words = f"steps within {percent(error)}"
+    else:
+        return None
+    return join(["; ", tag("span", words, class_="whole")])
 
 
 def latencies(result: Result) -> Markup:
@@ -161,11 +163,11 @@ def memory(result: Result) -> Markup | None:
         Part("KV cache", use.kv_bytes or 0, 3),
     )
     rest = use.total_bytes - sum(int(part.value) for part in parts)
-    kv, layout = result.summary.kv, result.context.scenario.layout
+    kv = result.summary.kv
     note = (
         f"{gib(use.total_bytes)} in all, of which the engine may take {gib(use.usable_bytes)}. The KV cache holds "
         f"{number(kv.capacity_tokens)} tokens in {number(kv.num_gpu_blocks)} blocks of {kv.block_size}; a token takes "
-        f"{number((kv.bytes_per_token or 0) / 1024)} KiB over {count(layout.gpus_per_replica, 'GPU')}."
+        f"{number((kv.bytes_per_token or 0) / 1024)} KiB on all GPUs together."
     )
     bar = Bar("each GPU", (*parts, Part("not used", max(rest, 0), 0)))
     return tag("div", stacked("Where the bytes go", [bar], gib), tag("p", note, class_="note"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reports.plots import BLUE, GREEN, INK, VERMILLION
+from reports.textbook.bars import from_the_top, value_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ def table(measured: Measured) -> str:
 def draw(figure: Figure, measured: Measured) -> None:
     """What the memory holds; requests at once."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2, 1))
-    names = list(measured.series)[::-1]
-    runs = [measured.series[name] for name in names]
+    names, runs = list(measured.series), list(measured.series.values())
     begin = [0.0] * len(runs)
     parts = {
         "tokens": (BLUE, [each.tokens for each in runs]),
@@ -129,17 +129,14 @@ def draw(figure: Figure, measured: Measured) -> None:
         "gaps too small": ("#bbbbbb", [each.external for each in runs]),
     }
     for label, (color, shares) in parts.items():
-        left.barh(names, shares, left=begin, color=color, label=label, height=0.7)
+        left.barh(names, shares, left=begin, color=color, label=label, height=0.65)
         begin = [at + share for at, share in zip(begin, shares, strict=True)]
-    left.set(xlim=(0, 1), xlabel="share of KV memory in use, or out of use")
+    left.set(xlim=(0, 1.02), xlabel="share of KV memory in use, or out of use")
     left.xaxis.set_major_formatter("{x:.0%}")
-    left.grid(axis="y", visible=False)
+    from_the_top(left)
     left.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize="small", columnspacing=1)
-    right.barh(names, [each.batch for each in runs], color=INK, height=0.7)
-    for name, each in zip(names, runs, strict=True):
-        right.text(each.batch, name, f" {each.batch:.0f}", va="center")
-    right.set(xlabel="requests at once", xlim=(0, 1.2 * max(each.batch for each in runs)))
-    right.grid(axis="y", visible=False)
+    value_bars(right, names, [each.batch for each in runs], INK)
+    right.set_xlabel("requests at once")
 
 
 CLAIM: Final = Claim(

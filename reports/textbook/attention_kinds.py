@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reports.plots import BLUE, INK
+from reports.textbook.bars import value_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -115,18 +116,11 @@ def table(measured: Measured) -> str:
 def draw(figure: Figure, measured: Measured) -> None:
     """Requests at once and throughput of every kind."""
     left, right = figure.subplots(1, 2, sharey=True)
-    names = [f"{name}\n{kind}" for name, kind in measured.series][::-1]
-    runs = list(measured.series.values())[::-1]
-    for axis, color, values, title in (
-        (left, INK, [each.batch for each in runs], "requests at once"),
-        (right, BLUE, [each.tokens_per_s for each in runs], "output tokens/s"),
-    ):
-        axis.barh(names, values, color=color, height=0.65)
-        for name, value in zip(names, values, strict=True):
-            axis.text(value, name, f" {value:,.0f}", va="center", fontsize="small")
-        axis.set(xlabel=title, xlim=(0, 1.2 * max(values)))
-        axis.grid(axis="y", visible=False)
-        axis.locator_params(axis="x", nbins=5)
+    names, runs = [f"{name}\n{kind}" for name, kind in measured.series], measured.series.values()
+    value_bars(left, names, [each.batch for each in runs], INK)
+    value_bars(right, names, [each.tokens_per_s for each in runs], BLUE)
+    left.set_xlabel("requests at once")
+    right.set_xlabel("output tokens/s")
     left.tick_params(axis="y", labelsize="small")
 
 

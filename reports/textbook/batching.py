@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from reports.plots import BLUE, GREEN, VERMILLION
+from reports.textbook.bars import value_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -108,19 +107,13 @@ def draw(figure: Figure, measured: Measured) -> None:
         left.plot(LIMITS, [point.tokens_per_s for point in points], marker=marker, color=color, label=engine)
     left.set(xscale="log", xticks=LIMITS, ylim=(0, None), xlabel="output tokens allowed", ylabel="tokens/s")
     left.set_xticks([], minor=True)
-    left.set_xticklabels([f"{limit}" for limit in LIMITS])
-    left.yaxis.set_major_formatter("{x:,g}")
+    left.set_xticklabels([f"{limit:,}" for limit in LIMITS])
     left.set_title("Throughput at saturation")
     left.legend()
-    bars = np.arange(len(ENGINES))
-    heights = [measured.series[engine, LIMITS[-1]].short_e2e_s for engine in ENGINES]
-    right.bar(bars, heights, width=0.6, color=[color for color, _ in ENGINES.values()])
-    for bar, height in zip(bars, heights, strict=True):
-        right.text(bar, height, f"{height:,.0f} s", ha="center", va="bottom")
-    right.set(xticks=bars, ylabel="seconds", ylim=(0, 1.15 * max(heights)))
-    right.set_xticklabels(list(ENGINES))
-    right.grid(axis="x", visible=False)
-    right.set_title(f"Mean wait for a short answer ({LIMITS[-1]} allowed)")
+    waits = [measured.series[engine, LIMITS[-1]].short_e2e_s for engine in ENGINES]
+    value_bars(right, list(ENGINES), waits, [color for color, _ in ENGINES.values()], " s")
+    right.set_xlabel("seconds")
+    right.set_title(f"Mean wait for a short answer ({LIMITS[-1]:,} allowed)")
 
 
 CLAIM: Final = Claim(

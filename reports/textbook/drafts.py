@@ -72,9 +72,9 @@ def draw(figure: Figure, measured: Measured) -> None:
             allowed = [gain(rate, drafts, share(size)) for drafts in DRAFTS]
             axis.plot(DRAFTS, allowed, ":", color=color, label=f"{size}, weights alone")
         axis.axhline(1, color=INK, linewidth=0.8)
-        axis.set(xlabel="drafts a step", xticks=DRAFTS, ylim=(0.8, None), title=f"One request, p = {rate:g}")
-    figure.axes[0].set_ylabel("speed-up")
-    figure.axes[0].legend(ncols=2)
+        axis.set(xlabel="drafts a step", xticks=DRAFTS, title=f"One request, p = {rate:g}")
+    figure.axes[0].set(ylabel="speed-up", ylim=(0, None))
+    figure.axes[0].legend(ncols=2, loc="lower left")
 
 
 CLAIM: Final = Claim(

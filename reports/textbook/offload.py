@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from reports.plots import BLUE, VERMILLION
+from reports.textbook.bars import grouped_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -106,14 +105,14 @@ def table(measured: Measured) -> str:
 
 def draw(figure: Figure, measured: Measured) -> None:
     """TTFT of returning turns, a bar a tier, calm and busy."""
-    axis, bars, width = figure.subplots(), np.arange(len(TIERS)), 0.38
-    loads = (("calm_s", f"{CALM} conversations/s", BLUE), ("busy_s", f"{BUSY} conversations/s", VERMILLION))
-    for side, (name, label, color) in zip((-0.5, 0.5), loads, strict=True):
-        heights = [1e3 * getattr(measured.series[tier], name) for tier in TIERS]
-        axis.bar(bars + side * width, heights, width=width, color=color, label=label)
-    axis.set(xticks=bars, yscale="log", ylabel="ms to the first token")
-    axis.set_xticklabels([words.replace(", ", ",\n").replace(" over ", "\nover ") for words, _ in TIERS.values()])
-    axis.grid(axis="x", visible=False)
+    axis, runs = figure.subplots(), [measured.series[tier] for tier in TIERS]
+    loads = {
+        f"{CALM} conversations/s": (BLUE, [1e3 * each.calm_s for each in runs]),
+        f"{BUSY} conversations/s": (VERMILLION, [1e3 * each.busy_s for each in runs]),
+    }
+    names = [words.replace(", ", ",\n").replace(" over ", "\nover ") for words, _ in TIERS.values()]
+    grouped_bars(axis, names, loads, "{:,.0f}")
+    axis.set_ylabel("ms to the first token")
     axis.set_title("Turns after the first")
     axis.legend()
 

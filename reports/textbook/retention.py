@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reports.plots import BLUE, GREEN, INK, VERMILLION
+from reports.textbook.bars import value_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -116,14 +117,20 @@ def draw(figure: Figure, measured: Measured) -> None:
     for policy, (words, _, color, marker) in POLICIES.items():
         each = measured.series[policy]
         left.plot(LENGTHS, [1e3 * step for step in each.tpot_s], marker=marker, color=color, label=words)
-        right.barh([words], [each.tokens_per_s], color=color)
+    names, _, colors, _ = zip(*POLICIES.values(), strict=True)
+    value_bars(
+        right,
+        [name.replace(", ", ",\n") for name in names],
+        [each.tokens_per_s for each in measured.series.values()],
+        colors,
+    )
     left.set(xscale="log", ylim=(0, None), xlabel="tokens of each context", ylabel="ms a step")
+    left.set_xticks(LENGTHS, [f"{length // 1000}k" for length in LENGTHS])
+    left.set_xticks([], minor=True)
     left.set_title("Decode step of 16 requests")
     left.legend()
-    right.invert_yaxis()
-    right.set(xlabel="output tokens/s")
-    right.grid(axis="y", visible=False)
-    right.set_title(f"300 requests of {PROMPT:,} and {OUTPUT}")
+    right.set_xlabel("output tokens/s")
+    right.set_title(f"300 requests, {PROMPT:,} tokens in and {OUTPUT} out")
 
 
 CLAIM: Final = Claim(

@@ -101,7 +101,7 @@ def draw(figure: Figure, measured: Measured) -> None:
         )
     axis.set(xticks=SAMPLES, xlabel="answers to a prompt", ylabel="memory saved", ylim=(0, None))
     axis.yaxis.set_major_formatter("{x:.0%}")
-    axis.legend()
+    axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 CLAIM: Final = Claim(

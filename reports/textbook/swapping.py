@@ -163,7 +163,7 @@ def draw(figure: Figure, measured: Measured) -> None:
             axis.plot(CONTEXTS, copies, color=color, label=f"swap, {LINKS[link]} ({link} GB/s)")
         axis.set(xscale="log", yscale="log", xlabel="tokens of context")
         axis.set_title(MODELS[model][0])
-    figure.axes[0].set_ylabel("ms")
+    figure.axes[0].set_ylabel("ms that a preemption costs")
     figure.axes[0].legend()
 
 

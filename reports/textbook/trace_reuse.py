@@ -104,6 +104,8 @@ def draw(figure: Figure, measured: Measured) -> None:
         axis.axhline(100 * share, color=INK, linewidth=0.8, linestyle=":")
         axis.text(1.4 * CACHE_TOKENS[1], 100 * share + 0.8, f"repeated in the {trace} trace: {share:.1%}", color=INK)
     axis.set(xscale="log", ylim=(0, 75), xlabel="tokens of cache", ylabel="prompt tokens found, %")
+    axis.set_xticks(CACHE_TOKENS, [f"{tokens // 1_000_000} M" for tokens in CACHE_TOKENS])
+    axis.set_xticks([], minor=True)
     axis.set_title("Hit rate on the Mooncake traces as the cache grows")
     axis.legend(loc="lower right")
 

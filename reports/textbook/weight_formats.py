@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from reports.plots import BLUE, VERMILLION
+from reports.textbook.bars import grouped_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -111,15 +110,14 @@ def table(measured: Measured) -> str:
 
 def draw(figure: Figure, measured: Measured) -> None:
     """Three panels of bars, times BF16."""
-    bars, width = np.arange(len(FORMATS)), 0.38
+    names = [words.replace(" ", "\n", 1) for words in FORMATS.values()]
     for axis, (name, title) in zip(figure.subplots(1, 3, sharey=True), PANELS.items(), strict=True):
-        for side, (short, color) in zip((-0.5, 0.5), GPUS.values(), strict=True):
-            heights = [measured.numbers[f"{short.lower()}_{weights}_{name}"] for weights in FORMATS]
-            axis.bar(bars + side * width, heights, width=width, color=color, label=short)
-        axis.set(xticks=bars)
-        axis.set_xticklabels([words.replace(" ", "\n", 1) for words in FORMATS.values()], fontsize=7)
+        gains = {
+            short: (color, [measured.numbers[f"{short.lower()}_{weights}_{name}"] for weights in FORMATS])
+            for short, color in GPUS.values()
+        }
+        grouped_bars(axis, names, gains)
         axis.axhline(1, color="#999999", linewidth=0.8)
-        axis.grid(axis="x", visible=False)
         axis.set_title(title)
     figure.axes[0].set_ylabel("times as fast as BF16")
     figure.axes[0].legend()

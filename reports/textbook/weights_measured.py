@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from reports.plots import BLUE, VERMILLION
+from reports.textbook.bars import grouped_bars
 from reports.textbook.claim import Claim, Measured, markdown_table
 
 if TYPE_CHECKING:
@@ -86,16 +85,16 @@ def table(measured: Measured) -> str:
 
 def draw(figure: Figure, measured: Measured) -> None:
     """A panel for each prompt: bars of both."""
-    bars, width = np.arange(len(PUBLISHED)), 0.38
+    names = [words.replace(" (", "\n(") for words in WORDS.values()]
     for index, (axis, prompt) in enumerate(zip(figure.subplots(1, 3, sharey=True), PROMPTS, strict=True)):
-        for side, speeds, words, color in (
-            (-0.5, PUBLISHED, "measured", VERMILLION),
-            (0.5, measured.series, "here", BLUE),
-        ):
-            axis.bar(bars + side * width, [line[index] for line in speeds.values()], width, color=color, label=words)
-        axis.set(xticks=bars, title=f"Prompt of {prompt:,}")
-        axis.set_xticklabels([words.replace(" (", "\n(") for words in WORDS.values()], fontsize=7)
-        axis.grid(axis="x", visible=False)
+        speeds = {"measured": (VERMILLION, PUBLISHED), "here": (BLUE, measured.series)}
+        grouped_bars(
+            axis,
+            names,
+            {words: (color, [line[index] for line in of.values()]) for words, (color, of) in speeds.items()},
+            "{:.0f}",
+        )
+        axis.set_title(f"Prompt of {prompt:,} token{'s' if prompt > 1 else ''}")
     figure.axes[0].set_ylabel("tokens/s of one request")
     figure.axes[0].legend()
 

@@ -149,5 +149,5 @@ def test_the_band_stands_beside_what_it_is_the_band_of() -> None:
     assert "Goodput, requests/s</th>" in page
     assert "measured: mean TPOT of" in page
     assert page.count("not surely") == 1
-    assert "; within " in page
+    assert '; <span class="whole">within ' in page
     assert "Range within" not in report_page(plain)
