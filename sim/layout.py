@@ -19,11 +19,15 @@ class ExpertLoad(StrictModel):
             ``histogram``: as counted, in the order of the experts.
         exponent: of the power law.
         counts: of the histogram, one an expert.
+        drift: standard deviation of an expert's load in one batch and layer, as a share of the load that the
+            distribution gives it and that experts are placed by; None: none where balanced, otherwise what SGLang's
+            runs of DeepSeek-V3 show (docs/layouts.md).
     """
 
     distribution: Literal["balanced", "power_law", "histogram"]
     exponent: float = Field(0.7, ge=0, le=10)
     counts: list[float] | None = Field(None, min_length=1)
+    drift: float | None = Field(None, ge=0, le=10)
 
 
 class Layout(StrictModel):

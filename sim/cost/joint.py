@@ -26,14 +26,16 @@ class JointModel:
     With ``overlap`` batches are cut into two halves where they are large enough: one half computes while the other's
     tokens travel. The halves take turns in each layer: the second's attention runs while the first is dispatched, the
     first's experts while the second is, the second's experts while the first's results come back, and the first's next
-    attention while the second's do. Each of the four takes as long as the longer of the two; what an exchange occupies
-    of the GPU is lost to the computation beside it. Each half reads the weights anew.
+    attention while the second's do. Each of the four takes as long as the longer of the two. What is set aside of the
+    GPU for the exchange is lost to all that the step computes: its products are launched on the other multiprocessors
+    from first to last, whatever is under way (``deep_gemm_num_sms`` in SGLang's two-batch overlap of prefills, the
+    limits around a step in two of vLLM). Each half reads the weights anew.
 
     Args:
         model: of one rank, all ranks taken to be alike.
         ranks: how many.
-        overlap: two half-batches, given the share of the GPU that the exchange of so many tokens occupies. None:
-            whole batches.
+        overlap: two half-batches, given the share of the GPU that is set aside for the exchange of so many tokens.
+            None: whole batches.
     """
 
     def __init__(self, model: CostModel, ranks: int, *, overlap: Callable[[int], float] | None = None) -> None:
@@ -80,11 +82,11 @@ class JointModel:
         if not split:
             return AffineRun(own + experts + sum(exchange), slope, steps)
         free = 1.0 - split(largest)
-        first = sum(max(way, part + way - way * free) for part in (own, experts) for way in exchange)
+        first = sum(max(way, part / free) for part in (own, experts) for way in exchange)
         hidden = [way * free - own for way in exchange if way * free > own]  # until attention is the longer
         if slope > 0.0 and hidden:
             steps = min(steps, math.floor(min(hidden) / slope) + 1)
-        return AffineRun(first, slope * (2 - len(hidden)), steps)
+        return AffineRun(first, slope / free * (2 - len(hidden)), steps)
 
     def _slowest(self, shapes: Sequence[StepShape], growing: Sequence[float] | None) -> AffineRun:
         """Seconds of the slowest rank's own work, their growth, and the steps until another one is the slowest."""
@@ -148,14 +150,14 @@ def _half(shape: StepShape) -> StepShape:
     decodes, prompts = _half_of(shape.decode_seqs), _half_of(shape.prefill_tokens)
     return StepShape(
         decode_seqs=-(-shape.decode_seqs // 2),
-        decode_context=shape.decode_context * decodes,  # type: ignore[arg-type]  # a share of a sum
-        decode_context_windowed=shape.decode_context_windowed * decodes,  # type: ignore[arg-type]
+        decode_context=shape.decode_context * decodes,
+        decode_context_windowed=shape.decode_context_windowed * decodes,
         prefill_seqs=-(-shape.prefill_seqs // 2),
         prefill_tokens=-(-shape.prefill_tokens // 2),
-        prefill_pairs=shape.prefill_pairs * prompts,  # type: ignore[arg-type]
-        prefill_pairs_windowed=shape.prefill_pairs_windowed * prompts,  # type: ignore[arg-type]
-        prefill_context=shape.prefill_context * prompts,  # type: ignore[arg-type]
-        prefill_context_windowed=shape.prefill_context_windowed * prompts,  # type: ignore[arg-type]
+        prefill_pairs=shape.prefill_pairs * prompts,
+        prefill_pairs_windowed=shape.prefill_pairs_windowed * prompts,
+        prefill_context=shape.prefill_context * prompts,
+        prefill_context_windowed=shape.prefill_context_windowed * prompts,
         sampled_seqs=-(-shape.sampled_seqs // 2),
         draft_tokens=-(-shape.draft_tokens // 2),
     )

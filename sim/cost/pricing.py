@@ -57,7 +57,7 @@ def _seconds(
     if isinstance(operator, Collective):
         return collectives.collective(operator, hardware, gpus_per_node)
     if isinstance(operator, Exchange):
-        return collectives.exchange(operator, hardware, gpus_per_node)
+        return collectives.exchange(operator, hardware, gpus_per_node, routing)
     if isinstance(operator, SortedSampling):
         return _sorting(operator.vocab, hardware)
     routing = routing or ExpertRouting.power_law(operator.total_experts, USUAL_SKEW)
