@@ -69,7 +69,8 @@ def _draw_parts(axis: Axes, cases: list[Case]) -> None:
         start = 0.0
         for name, size in parts_of(case.budget):
             width = size / _GIB
-            axis.barh(row, width, left=start, height=0.62, color=_PARTS[name], edgecolor="white", linewidth=0.8)
+            edge = 0.8 if size > 0.01 * widest else 0.0  # a thin part would be all edge
+            axis.barh(row, width, left=start, height=0.62, color=_PARTS[name], edgecolor="white", linewidth=edge)
             if size > 0.09 * widest and name != "left free":
                 axis.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color="white")
             start += width

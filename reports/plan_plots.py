@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reports.plan_terminal import brief, name_of, short
+from reports.plan_terminal import brief, format_tag, name_of, short
 from reports.plots import (
     BLUE,
     GREEN,
@@ -55,11 +55,8 @@ def _figure(plan: Plan, winner: Row) -> Figure:
     _cost_front(cost, plan, looks)
     _bars(figure.add_subplot(grid[1, 0]), plan, kept, looks)
     _loads(figure.add_subplot(grid[1, 1]), plan, kept, looks)
-    q = plan.question
-    title = (
-        f"{plan.name}: {name_of(winner.deployment)} on {short(winner.deployment.hardware)} for {q.load:.3g} {q.unit}"
-    )
-    headline(figure, title)
+    q, d = plan.question, winner.deployment
+    headline(figure, f"{plan.name}: {name_of(d)}{format_tag(d)} on {short(d.hardware)} for {q.load:.3g} {q.unit}")
     return figure
 
 
@@ -118,8 +115,8 @@ def _cost_front(axis: Axes, plan: Plan, looks: dict[str, dict[str, Any]]) -> Non
     _scatter(axis, plan, looks, plan.cost_front, "cost", "e2e_mean_s")
     for point in plan.cost_front:
         if point.on_front:
-            axis.annotate(f"{point.replicas} x {point.label}", (point.cost, point.e2e_mean_s or 0.0), xytext=(6, 5),
-                          textcoords="offset points", fontsize=8, color=INK)  # fmt: skip
+            axis.annotate(f"{point.replicas} x {point.label}", (point.cost, point.e2e_mean_s or 0.0), xytext=(0, -6),
+                          textcoords="offset points", ha="center", va="top", fontsize=8, color=INK)  # fmt: skip
     axis.set_title(f"Cost against latency at {plan.question.load:.3g} {plan.question.unit}")
     axis.set(xlabel=_cost_label(plan), ylabel="mean end-to-end latency, s")
     axis.margins(y=0.12)
@@ -162,7 +159,7 @@ def _loads(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[st
         axis.text((row.most_load or 0.0) + 0.01 * most, place, text, va="center", fontsize=7.5, color=INK, clip_on=True)
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
-    axis.set_title("Highest load (dashed: asked for), and what breaks the promise beyond")
+    axis.set_title("Highest load, and what limits it (dashed: asked for)")
     axis.set_xlabel(plan.question.unit)
     axis.set_xlim(0, 1.6 * most)
 

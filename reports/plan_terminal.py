@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -29,7 +29,8 @@ def print_plan(
         _print_winner(plan, plan.winner, console)
         console.print(Padding(_kinds(plan, console.width), (1, 0, 0, 0)))
         _print_legend(plan, console)
-        _print_changes(plan, console)
+        _print_list("what does not keep the promise", _refused(plan), console)
+        _print_list("what would change the answer", _changes(plan), console)
         if plan.day is not None:
             _print_day(plan.day, plan.question.unit, console)
         _print_commands(winner, out, console)
@@ -72,7 +73,7 @@ def _print_winner(plan: Plan, row: Row, console: Console) -> None:
         facts.add_row(words(key), f"{seconds(m.value_s)}{sure}, {percent(m.value_s / m.bound_s)} of the bound")
     facts.add_row("headroom", _headroom(plan, row))
     facts.add_row("cost", _cost(row))
-    ties = [name_of(other.deployment) for other in plan.rows if other.tie]
+    ties = [name_of(other.deployment) + format_tag(other.deployment) for other in plan.rows if other.tie]
     if ties:
         facts.add_row("a tie", f"with {', '.join(ties)}: within {percent(plan.question.error_band)} of the step times "
                                "they may cost no more")  # fmt: skip
@@ -123,7 +124,8 @@ def _kinds(plan: Plan, width: int) -> Table:
         table.add_column(title, justify="right")
     table.add_column("what limits it" if answered else "why not", overflow="fold", style="dim" if answered else "")
     for place, row in enumerate(plan.rows):
-        table.add_row(*_cells(row, place, plan, bounds, several, wide))
+        if row.keeps or not answered:
+            table.add_row(*_cells(row, place, plan, bounds, several, wide))
     return table
 
 
@@ -133,7 +135,7 @@ def _cells(row: Row, place: int, plan: Plan, bounds: list[str], several: bool, w
         mark = Text("*", "bold green") if place == 0 and plan.winner else Text("=" if row.tie else "", "yellow")
     else:
         mark = Text("x", "red")
-    cells: list[str | Text] = [mark, name_of(d) + _format_tag(d)]
+    cells: list[str | Text] = [mark, name_of(d) + format_tag(d)]
     cells += [short(d.hardware)] if several else []
     cells += [str(d.gpus), usd(row.usd_per_hour)]
     for key in bounds:
@@ -148,24 +150,29 @@ def _cells(row: Row, place: int, plan: Plan, bounds: list[str], several: bool, w
 def _print_legend(plan: Plan, console: Console) -> None:
     signs = ["* winner"]
     signs += ["= a tie with it"] if any(row.tie for row in plan.rows) else []
-    signs += ["x does not keep the promise"] if any(not row.keeps for row in plan.rows) else []
     console.print(Text("   ".join(signs), style="dim"))
 
 
-# -- what would change the answer -------------------------------------------------------------------------------------
+def _refused(plan: Plan) -> Iterator[tuple[str, Text]]:
+    for row in plan.rows:
+        if not row.keeps:
+            d = row.deployment
+            on = f" on {short(d.hardware)}" if len(plan.question.hardware) > 1 else ""
+            yield f"{name_of(d)}{format_tag(d)}{on}", Text(row.why, "dim")
 
 
-def _print_changes(plan: Plan, console: Console) -> None:
-    lines = list(_changes(plan))
-    if not lines:
-        return
+def _print_list(title: str, lines: Iterable[tuple[str, str | Text]], console: Console) -> None:
     table = Table.grid(padding=(0, 2))
-    table.add_column()
+    table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for question, answer in lines:
-        table.add_row(question, answer)
-    console.print(Text("\nwhat would change the answer", "bold"))
-    console.print(table)
+    for name, text in lines:
+        table.add_row(name, text)
+    if table.row_count:
+        console.print(Text(f"\n{title}", "bold"))
+        console.print(table)
+
+
+# -- what would change the answer -------------------------------------------------------------------------------------
 
 
 def _changes(plan: Plan) -> Iterator[tuple[str, str | Text]]:
@@ -267,7 +274,8 @@ def _formats(d: Deployment) -> str:
     return weights + cache
 
 
-def _format_tag(d: Deployment) -> str:
+def format_tag(d: Deployment) -> str:
+    """Number formats other than the stored ones, behind a layout's name."""
     tag = "/".join(filter(None, (d.quantization, None if d.kv_cache_dtype == "auto" else f"kv {d.kv_cache_dtype}")))
     return f" {tag}" if tag else ""
 
