@@ -59,7 +59,8 @@ def page(cases: Report, replayed: Report, engine: EngineCalibration) -> str:
     """
     below, standing = cases.where(knee="below", group="report"), standings(cases, engine)
     parts = [HEAD, SCORING, "## Targets", targets_table(standing), "### Missed, and why", *reasons(standing)]
-    parts += ["## Below the knee, not fitted on", metric_table(below, MAIN, TARGETS), "![](accuracy.png)"]
+    parts += ["## Below the knee, not fitted on", metric_table(below, MAIN, TARGETS)]
+    parts += ["![Predicted against measured, a panel a metric](accuracy.png)"]
     parts += [LEAGUE, _league(below, replayed)]
     parts += [
         "## By GPU, family, load and precision",

@@ -45,7 +45,7 @@ def _figure(report: Report, colour_by: str) -> Figure:
     from matplotlib.figure import Figure
 
     keys = list(report.summary())
-    columns = min(len(keys), 4)
+    columns = 3 if 4 < len(keys) < 7 else min(len(keys), 4)  # no row of one
     rows = -(-len(keys) // columns)
     figure = Figure(figsize=(max(3.2 * columns, 4.5), 3.2 * rows + 0.6))
     FigureCanvasAgg(figure)
@@ -55,12 +55,18 @@ def _figure(report: Report, colour_by: str) -> Figure:
         _panel(panel, [score for score in report.scores if score.key == key], key, groups, colour_by)
     for unused in panels[len(keys) :]:
         unused.set_visible(False)
-    if len(groups) > 1:
-        named = {
-            label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=min(len(named), 5))
+    named = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=min(len(named), 6))
     return figure
+
+
+def _title(key: str) -> str:
+    """``ttft_s.p99`` as TTFT p99, other names as they are without their unit."""
+    metric, statistic = key.rsplit(".", 1)
+    known = metric.removesuffix("_s")
+    return f"{known.upper()} {statistic}" if known in ("ttft", "tpot", "itl", "e2e") else key
 
 
 def _unit(key: str) -> str:
@@ -82,15 +88,17 @@ def _panel(panel: Axes, scores: list[Score], key: str, groups: list[str], colour
     points = [(x, y, group) for x, y, group in found if y is not None and y > 0]
     ends = [value for x, y, _ in points for value in (x, y)]
     low, high = min(ends, default=1.0) / 1.3, max(ends, default=1.0) * 1.3
-    panel.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal", title=key)
+    panel.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal", title=_title(key))
     unit = _unit(key)
     panel.set(xlabel=f"measured{unit}", ylabel=f"predicted{unit}")
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 30 * low else (1,)))
+        subs = (1, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 30 * low else (1,)
+        axis.set_major_locator(LogLocator(subs=subs))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     line = [low, high]
-    panel.fill_between(line, [v / (1 + BAND) for v in line], [v * (1 + BAND) for v in line], color="#EEEEEE", zorder=0)
+    panel.fill_between(line, [v / (1 + BAND) for v in line], [v * (1 + BAND) for v in line], color="#EEEEEE", zorder=0,
+                       label=f"within {BAND * 100:g} %")  # fmt: skip
     panel.plot(line, line, color="#777777", linewidth=0.9, zorder=1)
     for index, group in enumerate(groups):
         chosen = [(x, y) for x, y, of in points if of == group]
@@ -98,5 +106,12 @@ def _panel(panel: Axes, scores: list[Score], key: str, groups: list[str], colour
             x, y = zip(*chosen, strict=True)
             mark = MARKS[index % len(MARKS)]
             panel.scatter(
-                x, y, s=18, marker=mark, color=f"C{index % 6}", alpha=0.8, linewidths=0, label=group or "other"
+                x,
+                y,
+                s=18,
+                marker=mark,
+                color=f"C{index % 6}",
+                alpha=0.8,
+                linewidths=0,
+                label=group or ("other" if len(groups) > 1 else "a measured run"),
             )
