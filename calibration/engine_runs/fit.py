@@ -13,7 +13,7 @@ from calibration.engine_runs.timer import MeasuredStepTimer, ramps, shape_of
 from calibration.least_squares import nonnegative_least_squares
 from hardware_profiles.figures import Residual
 from sim.cluster.fleet import ClientPath
-from sim.cost.shape import StepShape
+from sim.cost.shape import COUNTS, StepShape
 from sim.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -79,17 +79,15 @@ def _samples(runs: Sequence[EngineRun]) -> list[_Sample]:
     for run in runs:
         for step in run.steps:
             shape = shape_of(step, run.prompt_len)
-            context = (shape.decode_context // max(1, shape.decode_seqs)).bit_length()
-            key = (shape.decode_seqs, context, shape.prefill_seqs, shape.prefill_tokens, shape.prefill_pairs)
+            context = int(shape.decode_context // max(1, shape.decode_seqs)).bit_length()
+            key = (shape.decode_seqs, context, shape.prefill_seqs, shape.prefill_tokens, int(shape.prefill_pairs))
             groups.setdefault(key, []).append((shape, step.dt_s))
     return [_typical(steps) for _, steps in sorted(groups.items())]
 
 
 def _typical(steps: list[tuple[StepShape, float]]) -> _Sample:
     """The typical step: a median is not moved by the steps that something else on the machine held up."""
-    shape = StepShape(
-        **{name: round(np.mean([getattr(s, name) for s, _ in steps])) for name in StepShape.__dataclass_fields__}
-    )
+    shape = StepShape(**{name: round(np.mean([getattr(s, name) for s, _ in steps])) for name in COUNTS})
     return _Sample(shape, float(np.median([seconds for _, seconds in steps])), len(steps))
 
 

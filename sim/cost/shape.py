@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+COUNTS: Final = (
+    "decode_seqs",
+    "decode_context",
+    "decode_context_windowed",
+    "prefill_seqs",
+    "prefill_tokens",
+    "prefill_pairs",
+    "prefill_pairs_windowed",
+    "prefill_context",
+    "prefill_context_windowed",
+    "sampled_seqs",
+    "draft_tokens",
+)
 
-@dataclass(slots=True)
+
 class StepShape:
     """Aggregates of one engine step. All counts are for the whole engine (before sharding over TP ranks).
 
     A *decode* is a sequence that computes one token whose context is in the cache; a *prefill chunk* computes
     ``new >= 1`` prompt tokens after ``before`` cached ones. ``windowed`` twins are the same sums with each query's
-    attended range cut to the model's sliding window; equal to the plain ones where the model has none.
+    attended range cut to the model's sliding window; equal to the plain ones where the model has none. Sums of tokens
+    are whole, but for a share of a batch (half-batches that overlap).
 
     Attributes:
         decode_seqs: sequences that decode.
@@ -30,17 +43,49 @@ class StepShape:
         sampled_seqs: sequences that need logits (decodes and last prefill chunks).
     """
 
-    decode_seqs: int = 0
-    decode_context: int = 0
-    decode_context_windowed: int = 0
-    prefill_seqs: int = 0
-    prefill_tokens: int = 0
-    prefill_pairs: int = 0
-    prefill_pairs_windowed: int = 0
-    prefill_context: int = 0
-    prefill_context_windowed: int = 0
-    sampled_seqs: int = 0
-    draft_tokens: int = 0
+    __slots__ = COUNTS
+
+    def __init__(
+        self,
+        decode_seqs: int = 0,
+        decode_context: float = 0,
+        decode_context_windowed: float = 0,
+        prefill_seqs: int = 0,
+        prefill_tokens: int = 0,
+        prefill_pairs: float = 0,
+        prefill_pairs_windowed: float = 0,
+        prefill_context: float = 0,
+        prefill_context_windowed: float = 0,
+        sampled_seqs: int = 0,
+        draft_tokens: int = 0,
+    ) -> None:
+        self.decode_seqs = decode_seqs
+        self.decode_context: float = decode_context
+        self.decode_context_windowed: float = decode_context_windowed
+        self.prefill_seqs = prefill_seqs
+        self.prefill_tokens = prefill_tokens
+        self.prefill_pairs: float = prefill_pairs
+        self.prefill_pairs_windowed: float = prefill_pairs_windowed
+        self.prefill_context: float = prefill_context
+        self.prefill_context_windowed: float = prefill_context_windowed
+        self.sampled_seqs = sampled_seqs
+        self.draft_tokens = draft_tokens
+
+    def but(self, *, sampled_seqs: int | None = None, draft_tokens: int | None = None) -> StepShape:
+        """A copy with other counts where they are given."""
+        return StepShape(
+            self.decode_seqs,
+            self.decode_context,
+            self.decode_context_windowed,
+            self.prefill_seqs,
+            self.prefill_tokens,
+            self.prefill_pairs,
+            self.prefill_pairs_windowed,
+            self.prefill_context,
+            self.prefill_context_windowed,
+            self.sampled_seqs if sampled_seqs is None else sampled_seqs,
+            self.draft_tokens if draft_tokens is None else draft_tokens,
+        )
 
     @property
     def tokens(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -99,7 +98,7 @@ class RecurrentDrafter:
     def gpu_s(self, shape: StepShape) -> float:
         """All passes, and the gaps between them."""
         seqs = shape.decode_seqs + shape.prefill_seqs
-        first = self._model.gpu_s(shape if shape.sampled_seqs == seqs else replace(shape, sampled_seqs=seqs))
+        first = self._model.gpu_s(shape if shape.sampled_seqs == seqs else shape.but(sampled_seqs=seqs))
         more = self._further(shape)
         return first + self._depth * PASS_GAP_S + (self._model.gpu_s(more) * (self._depth - 1) if more else 0.0)
 
@@ -204,7 +203,7 @@ class SpeculativeCostModel(CostModel):
 
     def _widened(self, shape: StepShape) -> StepShape:
         rows = self._drafter.rows_per_draft
-        return shape if rows == 1 or not shape.draft_tokens else replace(shape, draft_tokens=rows * shape.draft_tokens)
+        return shape if rows == 1 or not shape.draft_tokens else shape.but(draft_tokens=rows * shape.draft_tokens)
 
     def _host(self, shape: StepShape) -> float:
         return super()._host(shape) + (self._drafter.host_s(shape) if self._drafts(shape) else 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import simpy
@@ -83,9 +82,7 @@ class Rank(Replica):
 
     def fly(self, jump: Jump) -> None:
         """Take part in a jump."""
-        self._jump = replace(
-            jump, shape=self.scheduler.decode_shape(), waiting=len(self.scheduler.waiting), arrivals=[]
-        )
+        self._jump = jump.again(self.scheduler.decode_shape(), len(self.scheduler.waiting))
 
     def land(self, steps: int) -> None:
         """Account for the first ``steps`` of the jump; the last of them is in flight."""

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Final
 
+from sim.engine.lockstep import Lockstep
 from sim.engine.request import Request
 
 
-class DecodeGroup:
+class DecodeGroup(Lockstep):
     """Requests that each compute exactly one token in every step of the group.
 
-    Member ``r`` has ``r.group_offset + step`` tokens computed. The sums speak of the *next* step.
-
-    Attributes:
-        width: tokens that a member computes in a step.
-        size: members.
-        step: steps done.
-        context: sum of tokens attended in the next step, each member's new token included.
-        windowed: the same with each term cut to the window.
-        below_window: members whose next step still fits the window (all, where there is no window).
-        padding: sum of unused slots in the members' last blocks.
+    Member ``r`` has ``r.group_offset + step`` tokens computed.
     """
 
-    width: Final = 1
-
     def __init__(self, block_size: int, window: int | None) -> None:
-        self.block_size = block_size
-        self.window = window
-        self.size = 0
-        self.step = 0
-        self.context = 0
-        self.windowed = 0
-        self.below_window = 0
-        self.padding = 0
+        super().__init__(block_size, window)
         self._residues = [0] * block_size  # members by offset modulo block_size
         self._full_at_join = 0  # members joined since the last step whose last block was already counted as cached
         self._ends: list[tuple[int, int, Request]] = []  # (last step, rank, member); stale entries are skipped

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field
 
 from sim.cost.shape import StepShape
 from sim.engine.request import Tick
 
 
-@dataclass(slots=True)
 class Jump:
     """Steps 1 to ``steps`` after a step that ends at ``base``; step i takes ``first + (i - 1) * increment``.
 
@@ -23,16 +21,41 @@ class Jump:
         arrivals: ticks of arrivals since, in order.
     """
 
-    base: Tick
-    first: float
-    increment: float
-    steps: int
-    depth: int
-    next_schedule: Tick
-    shape: StepShape
-    waiting: int
-    stranded: int = 0
-    arrivals: list[Tick] = field(default_factory=list)
+    __slots__ = (
+        "arrivals",
+        "base",
+        "depth",
+        "first",
+        "increment",
+        "next_schedule",
+        "shape",
+        "steps",
+        "stranded",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        base: Tick,
+        first: float,
+        increment: float,
+        steps: int,
+        depth: int,
+        next_schedule: Tick,
+        shape: StepShape,
+        waiting: int,
+        stranded: int = 0,
+    ) -> None:
+        self.base = base
+        self.first = first
+        self.increment = increment
+        self.steps = steps
+        self.depth = depth
+        self.next_schedule = next_schedule
+        self.shape = shape
+        self.waiting = waiting
+        self.stranded = stranded
+        self.arrivals: list[Tick] = []
 
     def end(self, step: int) -> Tick:
         """When step ``step`` ends (0: the step before the run)."""
@@ -45,6 +68,20 @@ class Jump:
         if self.depth == 1 or step > 1:
             return self.end(step - self.depth)
         return self.next_schedule
+
+    def again(self, shape: StepShape, waiting: int) -> Jump:
+        """The same run for another rank, with its own aggregates and queue."""
+        return Jump(
+            self.base,
+            self.first,
+            self.increment,
+            self.steps,
+            self.depth,
+            self.next_schedule,
+            shape,
+            waiting,
+            self.stranded,
+        )
 
     @property
     def wake(self) -> Tick:

@@ -14,7 +14,7 @@ class TokenTimes:
     """
 
     def __init__(self) -> None:
-        self._group_end: Tick = 0  # end of the last step that moved the group
+        self._group_end: Tick = 0.0  # end of the last step that moved the group
         self._joined: dict[Tick, int] = {}  # end of a step since then -> members that joined with its token
 
     def paused(self, members: int, last_end: Tick) -> bool:

@@ -49,7 +49,7 @@ class EngineProcess(ABC):
         self.events = 0
         self.inbox: Inbox | None = None
         self.on_start: Callable[[Request, Tick], None] | None = None
-        self._last_end: Tick = 0
+        self._last_end: Tick = 0.0
         self._jump: Jump | None = None
         self._alarm: simpy.Event | None = None
         self._idle: simpy.Event | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections import deque
-from typing import Protocol
 
 from sim.engine.request import Request
 
 
-class WaitingQueue(Protocol):
+class WaitingQueue(ABC):
     """What the scheduler asks of a queue.
 
     Attributes:
@@ -18,27 +18,31 @@ class WaitingQueue(Protocol):
 
     tokens: int
 
+    @abstractmethod
     def add(self, request: Request) -> None:
         """Join as a new arrival."""
 
+    @abstractmethod
     def requeue(self, request: Request) -> None:
         """Rejoin after a preemption."""
 
+    @abstractmethod
     def head(self) -> Request:
         """The next to be admitted; the queue must not be empty."""
-        ...
 
+    @abstractmethod
     def pop(self) -> Request:
         """Take the head out."""
-        ...
 
+    @abstractmethod
     def remove(self, request: Request) -> None:
         """Take out a request wherever it stands; nothing happens if it is not there."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
 
-class FcfsQueue:
+class FcfsQueue(WaitingQueue):
     """Order of arrival; a preempted request goes to the front."""
 
     def __init__(self) -> None:
@@ -85,7 +89,7 @@ def priority_key(request: Request) -> tuple[int, float, int]:
     return request.priority, request.queued, request.id
 
 
-class PriorityQueue:
+class PriorityQueue(WaitingQueue):
     """Order of (priority, arrival, id); a preempted request goes to its place by the same key."""
 
     def __init__(self) -> None:

@@ -263,7 +263,8 @@ class Replica(EngineProcess):
             log.before(jump.depth - 1)
             decodes = self.scheduler.group.size
             finishing = self.scheduler.extend(1)
-            step = Step(decodes=decodes, finishing=finishing)
+            step = Step()
+            step.decodes, step.finishing = decodes, finishing
             log.scheduled(self.steps, step, jump.scheduled(i), jump.end(i - 1), jump.end(i), jump.waiting_at(i))
             self.steps += 1
         return finishing

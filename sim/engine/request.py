@@ -82,7 +82,7 @@ class Request:
         prompt: int,
         output: int,
         *,
-        arrival: Tick = 0,
+        arrival: Tick = 0.0,
         priority: int = 0,
         session: int = -1,
         spans: list[tuple[int, int]] | None = None,
@@ -115,10 +115,10 @@ class Request:
         self.drafts = self.verified = self.full = self.group_base = 0
         self.stream: Any = None
         self.course: Any = None
-        self.admitted: Tick = -1
-        self.first_token: Tick = -1
-        self.last_token: Tick = -1
-        self.finish: Tick = -1
+        self.admitted: Tick = -1.0
+        self.first_token: Tick = -1.0
+        self.last_token: Tick = -1.0
+        self.finish: Tick = -1.0
         self.preemptions = 0
         self.cached_tokens = 0
         self.resume_cached_tokens = 0

@@ -25,7 +25,7 @@ class SpeculativeScheduler(VllmScheduler):
         if config.speculation is None:
             raise ValueError("an engine without speculation needs no speculative scheduler")
         self.speculation = config.speculation
-        self.group: VerifyGroup = VerifyGroup(config, config.speculation, window)
+        self.group = self._verifying = VerifyGroup(config, config.speculation, window)
         self._outgrown: list[Request] = []  # left the group by itself in the last step
         self._decoding = False  # the step began with running requests
         self._prefilling = False  # and one of them is in the middle of its prompt
@@ -34,7 +34,7 @@ class SpeculativeScheduler(VllmScheduler):
 
     def schedule(self) -> Step | None:
         """Decide the next step; None if there is nothing to do."""
-        if self._drafts_now() != self.group.drafts:
+        if self._drafts_now() != self._verifying.drafts:
             self._switch(self._drafts_now())
         self._decoding = bool(self.running)
         self._prefilling = any(not request.drafts for request in self.partial)
@@ -45,13 +45,14 @@ class SpeculativeScheduler(VllmScheduler):
 
     def new_step(self) -> Step:
         """A step to fill; those that left the group by themselves did not miss a token, but look as if."""
-        step = Step(interrupted=self._outgrown)
+        step = Step()
+        step.interrupted = self._outgrown
         self._outgrown = []
         return step
 
     def steps_ahead(self, limit: int) -> int:
         """How many decode-only steps with the present members certainly come next, at most ``limit``."""
-        return super().steps_ahead(limit) if self._drafts_now() == self.group.drafts else 0
+        return super().steps_ahead(limit) if self._drafts_now() == self._verifying.drafts else 0
 
     def rejects(self, request: Request) -> str | None:
         """Why ``request`` could never be served, or None: its last verify step needs slots for all drafts."""
@@ -77,7 +78,7 @@ class SpeculativeScheduler(VllmScheduler):
         members = [request for request in self.running if request.in_group]
         for request in members:
             self.group.leave(request)
-        self.group.drafts = drafts
+        self._verifying.switch(drafts)
         for request in members:
             if not self.group.join(request):
                 self._outgrow(request)
@@ -95,7 +96,7 @@ class SpeculativeScheduler(VllmScheduler):
 
     def wanted(self, request: Request) -> int:
         """Tokens a request outside the group would compute, drafts included."""
-        want = request.known + min(request.drafts, self.group.drafts) - request.computed
+        want = request.known + min(request.drafts, self._verifying.drafts) - request.computed
         threshold = self.config.long_prefill_token_threshold
         if 0 < threshold < want and len(self.running) + len(self.waiting) > 1:
             want = threshold
@@ -139,11 +140,11 @@ class SpeculativeScheduler(VllmScheduler):
 
     def blocks_to_move(self, request: Request) -> int:
         """Blocks that the next step takes for one member of the group."""
-        return self.group.blocks_to_move(request)
+        return self._verifying.blocks_to_move(request)
 
     def full_blocks(self, request: Request, lag: int) -> int:
         """Blocks whose tokens were all known when the request was last scheduled."""
-        return self.group.full(request) if request.in_group else max(request.cached_blocks, request.full)
+        return self._verifying.full(request) if request.in_group else max(request.cached_blocks, request.full)
 
     def hash_arrived(self) -> None:
         """Nothing: what a step gave out enters the cache when the next one of the request is scheduled."""
@@ -165,15 +166,15 @@ class SpeculativeScheduler(VllmScheduler):
     def decode_shape(self) -> StepShape:
         """Aggregates of the next step, if it is decode-only."""
         shape = super().decode_shape()
-        shape.draft_tokens = self.group.size * self.group.drafts
+        shape.draft_tokens = self.group.size * self._verifying.drafts
         return shape
 
     def decode_all(self, step: Step, *, blocks_taken: bool = False) -> None:
         """Give every member of the group its token and drafts."""
         size = self.group.size
         if size:
-            step.shape.draft_tokens += size * self.group.drafts
-            step.accepted += int(self.group.rows(1)[TOKENS, 0]) - size
+            step.shape.draft_tokens += size * self._verifying.drafts
+            step.accepted += int(self._verifying.rows(1)[TOKENS, 0]) - size
             super().decode_all(step, blocks_taken=blocks_taken)
 
     def compute(self, step: Step, request: Request, chunk: int) -> None:

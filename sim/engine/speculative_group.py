@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine.config import EngineConfig
+from sim.engine.lockstep import Lockstep
 from sim.engine.request import Request
 from sim.engine.speculative_acceptance import Stream
 from sim.engine.speculative_config import Speculation
@@ -21,7 +22,7 @@ CONTEXT, TOKENS, HELD, FULL, WINDOWED = range(5)  # rows of the sums
 COLUMNS: Final = 1024
 
 
-class VerifyGroup:
+class VerifyGroup(Lockstep):
     """Requests that each verify ``drafts`` drafts in every step of the group; the counterpart of `DecodeGroup`.
 
     How much a verify step gives out is fixed beforehand (`Acceptance`), so a member that joins adds its part to the
@@ -31,18 +32,12 @@ class VerifyGroup:
     Member ``r`` has done ``r.group_offset + step`` of the steps of its stream and has
     ``r.group_base + r.course[r.group_offset + step]`` tokens computed; one more is known.
 
-    Attributes:
-        size: members.
-        step: steps done.
-        drafts: that each member verifies in a step; 0 while drafting is switched off.
+    ``below_window`` stays 0: nobody asks, since the sums of every step are known.
     """
 
     def __init__(self, config: EngineConfig, speculation: Speculation, window: int | None) -> None:
-        self.block_size = config.block_size
-        self.window = window
-        self.size = 0
-        self.step = 0
-        self.drafts = speculation.num_speculative_tokens
+        super().__init__(config.block_size, window)
+        self.switch(speculation.num_speculative_tokens)
         self._speculation = speculation
         self._lookahead = speculation.lookahead_tokens
         self._max_model_len = config.max_model_len
@@ -56,39 +51,24 @@ class VerifyGroup:
     # -- the next step ------------------------------------------------------------------------------------------------
 
     @property
-    def width(self) -> int:
-        """Tokens that a member computes in a step."""
-        return 1 + self.drafts
+    def drafts(self) -> int:
+        """Drafts that each member verifies in a step; 0 while drafting is switched off."""
+        return self.width - 1
 
-    @property
-    def tokens(self) -> int:
-        """Tokens that all members compute in a step."""
-        return self.size * (1 + self.drafts)
+    def switch(self, drafts: int) -> None:
+        """From now on members verify ``drafts`` drafts a step; there must be none."""
+        self.width = 1 + drafts
 
-    @property
-    def context(self) -> int:
-        """Sum of the tokens attended in the next step, drafts included."""
-        return self._sum(CONTEXT, 1)
-
-    @property
-    def windowed(self) -> int:
-        """The same with each sequence's keys cut to what a window sees."""
-        return self._sum(CONTEXT if self.window is None else WINDOWED, 1)
-
-    @property
-    def below_window(self) -> int:
-        """Nobody asks: the sums of every step are known."""
-        return 0
-
-    @property
-    def padding(self) -> int:
-        """Slots of the members' blocks that hold no kept token."""
-        return self._held * self.block_size - (self._sum(CONTEXT, 1) - self.tokens)
+    def _look_ahead(self) -> None:
+        """Bring the sums of the next step up to date."""
+        self.context = self._sum(CONTEXT, 1)
+        self.windowed = self.context if self.window is None else self._sum(WINDOWED, 1)
+        self.padding = self._held * self.block_size - (self.context - self.size * self.width)
 
     def known_after(self, steps: int) -> int:
         """Tokens that the members know ``steps`` steps from now, none past the end of any of them."""
         if not steps:
-            return self._sum(CONTEXT, 1) - self.size * self.drafts
+            return self.context - self.size * self.drafts
         return self._sum(CONTEXT, steps) + self._sum(TOKENS, steps) - self.size * self.drafts
 
     def _sum(self, row: int, step: int) -> int:
@@ -122,6 +102,7 @@ class VerifyGroup:
         self._held += self._blocks(request.reserved)
         self._full += request.full
         self._apply(request, np.add)
+        self._look_ahead()
         heappush(self._ends, (request.last_group_step, request.rank, request))
         return True
 
@@ -161,6 +142,7 @@ class VerifyGroup:
         self._full -= request.full
         if self.step < request.last_group_step:
             self._apply(request, np.subtract)
+        self._look_ahead()
 
     def computed(self, request: Request) -> int:
         """Tokens of a member that are computed and kept."""
@@ -261,6 +243,7 @@ class VerifyGroup:
         started, filled = held - self._held, full - self._full
         self._held, self._full = held, full
         self.step += steps
+        self._look_ahead()
         return started, filled if self._caching else 0
 
     def already_full(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,7 +15,6 @@ from sim.engine.speculative_group import CONTEXT, WINDOWED, Floats, Ints, Verify
 MOST_STEPS: Final = 256  # of one run, so that an early arrival wastes little; runs follow each other seamlessly
 
 
-@dataclass(slots=True, kw_only=True)
 class VerifyJump(Jump):
     """Steps 1 to ``steps`` of a `VerifyGroup` after one that ends at ``base``; ``first`` and ``increment`` are unused.
 
@@ -26,9 +24,15 @@ class VerifyJump(Jump):
         sums: (5, steps) sums of the group's steps.
     """
 
-    ends: list[Tick]
-    times: Floats
-    sums: Ints
+    __slots__ = ("ends", "sums", "times")
+
+    def __init__(
+        self, times: Floats, sums: Ints, *, steps: int, next_schedule: Tick, shape: StepShape, waiting: int
+    ) -> None:
+        self.ends: list[Tick] = times.tolist()
+        super().__init__(self.ends[0], 0, 0, steps, 1, next_schedule, shape, waiting)
+        self.times = times
+        self.sums = sums
 
     def end(self, step: int) -> Tick:
         """When step ``step`` ends (0: the step before the run)."""
@@ -59,16 +63,4 @@ def plan_verify(
     times = np.empty(steps + 1, durations.dtype)
     times[0], times[1:] = base, durations
     np.cumsum(times, out=times)
-    return VerifyJump(
-        base=base,
-        first=0,
-        increment=0,
-        steps=steps,
-        depth=1,
-        next_schedule=now,
-        shape=shape,
-        waiting=waiting,
-        ends=times.tolist(),
-        times=times,
-        sums=sums,
-    )
+    return VerifyJump(times, sums, steps=steps, next_schedule=now, shape=shape, waiting=waiting)

@@ -1,4 +1,4 @@
-"""State of one engine: its queue, batch and blocks, and what can be counted from them. It moves nothing."""
+"""State of one engine: its queue, batch and blocks, and what can be counted from them. It moves no request."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class EngineState:
     def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
         self.config = config
         self.tick_s = tick_s
-        self.now: Tick = 0
-        self.hold: Tick = 0
+        self.now: Tick = 0.0
+        self.hold: Tick = 0.0
         self.pool: BlockPool = self.make_pool()
         self.waiting: WaitingQueue = self.make_queue()
         self.group: Lockstep = DecodeGroup(config.block_size, window)
@@ -58,6 +58,17 @@ class EngineState:
     def make_queue(self) -> WaitingQueue:
         """The queue of those that wait."""
         return PriorityQueue() if self.config.scheduling_policy == "priority" else FcfsQueue()
+
+    # -- pipelines ----------------------------------------------------------------------------------------------------
+
+    def send_off(self) -> None:
+        """The batch just scheduled enters a pipeline: its decode group is out of reach until `bring_back`."""
+        self.flying.append(self.group)
+        self.group = DecodeGroup(self.config.block_size, self.group.window)
+
+    def bring_back(self) -> None:
+        """The oldest batch in the pipeline is through; the group at hand, without members, is forgotten."""
+        self.group = self.flying.pop(0)
 
     # -- counting -----------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sim.cost.shape import StepShape
 from sim.engine.request import Request, Tick
 
 
-@dataclass(slots=True)
 class Step:
     """One step: its aggregates for the cost model, and what changed. Requests stand in vLLM's order.
 
@@ -25,17 +23,32 @@ class Step:
         finishing: requests whose last token this step samples.
     """
 
-    shape: StepShape = field(default_factory=StepShape)
-    chunks: dict[Request, int] = field(default_factory=dict)
-    decodes: int = 0
-    verified: dict[Request, tuple[int, int]] = field(default_factory=dict)
-    accepted: int = 0
-    admitted: list[tuple[Request, int, bool]] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    first: list[Request] = field(default_factory=list)
-    late: list[Request] = field(default_factory=list)
-    interrupted: list[Request] = field(default_factory=list)
-    finishing: list[Request] = field(default_factory=list)
+    __slots__ = (
+        "accepted",
+        "admitted",
+        "chunks",
+        "decodes",
+        "finishing",
+        "first",
+        "interrupted",
+        "late",
+        "preempted",
+        "shape",
+        "verified",
+    )
+
+    def __init__(self) -> None:
+        self.shape = StepShape()
+        self.chunks: dict[Request, int] = {}
+        self.decodes = 0
+        self.verified: dict[Request, tuple[int, int]] = {}
+        self.accepted = 0
+        self.admitted: list[tuple[Request, int, bool]] = []
+        self.preempted: list[Request] = []
+        self.first: list[Request] = []
+        self.late: list[Request] = []
+        self.interrupted: list[Request] = []
+        self.finishing: list[Request] = []
 
     @property
     def gaps(self) -> int:

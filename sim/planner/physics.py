@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sim.assemble import Parts
-from sim.cost.shape import StepShape, StepTimer
+from sim.cost.shape import COUNTS, StepShape, StepTimer
 from sim.cost.table import count_nodes
 from sim.cost.work import ModelWork
 from sim.layout import Layout
@@ -118,7 +118,7 @@ def _attention(parts: Parts, layout: Layout) -> dict[str, float]:
     work = ModelWork(served.arch, served.weights, served.kv, layout)
     bandwidth = served.hardware.memory_bandwidth_bytes_per_s * layout.gpus_per_replica
     peak = served.hardware.peak_flops("bf16") * layout.gpus_per_replica
-    shape: dict[str, Any] = {name: np.zeros(1) for name in StepShape.__dataclass_fields__}
+    shape: dict[str, Any] = {name: np.zeros(1) for name in COUNTS}
 
     def rise(count: Any, name: str) -> float:
         return float((count({**shape, name: np.ones(1)}) - count(shape))[0])

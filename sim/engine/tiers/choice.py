@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from sim.cost.shape import StepShape, StepTimer
@@ -29,7 +28,7 @@ def recompute_ticks(timer: StepTimer, batch: StepShape, tokens: int, max_num_bat
     total, before = 0.0, 0
     while before < tokens:
         new = min(room, tokens - before)
-        step = replace(batch)
+        step = batch.but()
         step.add_prefill(new, before, timer.window)
         total += timer.step(step) - without
         before += new
