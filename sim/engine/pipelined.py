@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 import simpy
 
 from sim.cost.shape import StepShape, StepTimer
-from sim.engine.decoding import DecodeGroup
 from sim.engine.jump import Jump
 from sim.engine.lockstep import Lockstep
 from sim.engine.pauses import TokenTimes
@@ -69,7 +67,6 @@ class PipelinedReplica(Replica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stages = Stages(self._depth)
-        self._away: deque[Lockstep] = deque()
         self._times_by_group: dict[Lockstep, TokenTimes] = {self.scheduler.group: self._times}
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
@@ -104,18 +101,14 @@ class PipelinedReplica(Replica):
     def _launch(self, step: InFlight) -> None:
         """Send the decode group off with its batch."""
         super()._launch(step)
-        scheduler = self.scheduler
-        self._away.append(scheduler.group)
-        scheduler.flying.append(scheduler.group)
-        scheduler.group = DecodeGroup(scheduler.config.block_size, scheduler.group.window)
-        self._times = self._times_by_group[scheduler.group] = TokenTimes()
+        self.scheduler.send_off()
+        self._times = self._times_by_group[self.scheduler.group] = TokenTimes()
 
     def _process_output(self) -> None:
         """Take in the output of the oldest batch: its decode group is back."""
-        scheduler, group = self.scheduler, self._away.popleft()
-        scheduler.flying.remove(group)
-        del self._times_by_group[scheduler.group]
-        scheduler.group, self._times = group, self._times_by_group[group]
+        del self._times_by_group[self.scheduler.group]
+        self.scheduler.bring_back()
+        self._times = self._times_by_group[self.scheduler.group]
         super()._process_output()
 
     def _decodes_ahead(self) -> int:

@@ -9,22 +9,30 @@ from sim.errors import InputError
 from sim.scenario.presets import family
 from sim.scenario.scenario import Scenario
 
-_PIPELINED: Final = ("vllm", "tensorrt-llm")
+_PIPELINED: Final = ("vllm", "sglang", "tensorrt-llm", "orca")
+_WHY_NO_PIPELINE: Final = {
+    "tgi": "does not exist: TGI shards over tensor parallel ranks alone",
+    "static": "would run the micro-batches of one batch after each other, which is not supported yet",
+}
 _TOGETHER: Final = ("vllm", "sglang", "tensorrt-llm")
 _SPLIT: Final = ("vllm", "sglang", "tensorrt-llm")
 
 
 def require_supported(scenario: Scenario) -> None:
     """Raise `InputError` if ``scenario`` asks for something that `simulate` would have to ignore."""
+    engine = family(scenario.engine.preset)
+    if scenario.layout.pipeline_parallel_size > 1 and engine not in _PIPELINED:
+        raise InputError(
+            "layout.pipeline_parallel_size",
+            f"a pipeline under the scheduler of '{scenario.engine.preset}' {_WHY_NO_PIPELINE[engine]}",
+            f"set it to 1, or engine.preset to {', '.join(_PIPELINED[:-1])} or {_PIPELINED[-1]}",
+        )
     for field, value, remedy in _unsupported(scenario):
         raise InputError(field, f"{value} is not supported yet", remedy)
 
 
 def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     engine, layout = scenario.engine, scenario.layout
-    if layout.pipeline_parallel_size > 1 and family(engine.preset) not in _PIPELINED:
-        what = f"a pipeline under the scheduler of '{engine.preset}'"
-        yield "layout.pipeline_parallel_size", what, f"set it to 1, or engine.preset to {' or '.join(_PIPELINED)}"
     if scenario.cluster.disaggregation is not None and family(engine.preset) not in _SPLIT:
         what = f"prefill and decode apart under the scheduler of '{engine.preset}'"
         yield "cluster.disaggregation", what, f"set it to null, or engine.preset to {' or '.join(_SPLIT)}"
@@ -74,12 +82,9 @@ def _unsupported_retention(scenario: Scenario) -> Iterator[tuple[str, object, st
 
 
 def _unsupported_in_one_piece(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
-    engine, layout = scenario.engine, scenario.layout
     remedy = "set engine.kv_allocation to paged"
-    if engine.speculative is not None:
+    if scenario.engine.speculative is not None:
         yield "engine.kv_allocation", "'contiguous' with speculative decoding", remedy
-    if layout.pipeline_parallel_size > 1 or layout.data_parallel_size > 1:
-        yield "engine.kv_allocation", "'contiguous' over pipeline stages or data-parallel ranks", remedy
     if scenario.cluster.disaggregation is not None:
         yield "engine.kv_allocation", "'contiguous' with prefill and decode apart", remedy
 

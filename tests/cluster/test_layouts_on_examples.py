@@ -81,11 +81,35 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+STAGES = {**EXPERTS, "pipeline_parallel_size": 2}
+IN_ONE_PIECE = {"kv_allocation": "contiguous", "kv_reservation": "request", "enable_prefix_caching": False}
+ENGINES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "pipeline of SGLang": ("llama-70b-h100", PP2, {}, {"preset": "sglang"}),
+    "pipeline of Orca": ("llama-70b-h100", PP2, {}, {"preset": "orca", "max_num_seqs": 8}),
+    "pipeline of TensorRT-LLM": ("llama-70b-h100", PP2, {}, {"preset": "tensorrt-llm"}),
+    "ranks over stages of SGLang": ("mixtral-prefix", STAGES, {}, {"preset": "sglang"}),
+    "ranks over stages of TensorRT-LLM": ("mixtral-prefix", STAGES, {}, {"preset": "tensorrt-llm"}),
+    "SGLang apart": ("llama-70b-h100", {}, apart(PP2, PP2), {"preset": "sglang"}),
+    "contiguous memory over stages": ("llama-70b-h100", PP2, {}, IN_ONE_PIECE),
+    "contiguous memory over ranks and stages": ("mixtral-prefix", STAGES, {}, IN_ONE_PIECE),
+}
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layout_serves_an_example_whether_it_jumps_or_not(name: str) -> None:
-    example, layout, cluster = LAYOUTS[name]
+    serves_alike(*LAYOUTS[name])
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_other_engines_and_memories_spread_as_well(name: str) -> None:
+    serves_alike(*ENGINES[name])
+
+
+def serves_alike(
+    example: str, layout: dict[str, Any], cluster: dict[str, Any], engine: dict[str, Any] | None = None
+) -> None:
     document = yaml.safe_load((EXAMPLES / f"{example}.yaml").read_text())
-    document |= {"layout": layout, "cluster": cluster}
+    document |= {"layout": layout, "cluster": cluster, "engine": {**document.get("engine", {}), **(engine or {})}}
     document["workload"]["num_requests"] = 80
     scenario = Scenario.from_dict(document, EXAMPLES)
     jumped, stepped = simulate(scenario), simulate(scenario, exact=True)

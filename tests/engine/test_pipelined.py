@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from preset_configs import preset_config, random_knobs
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.router import RoundRobin
@@ -132,6 +133,46 @@ def test_stages_of_given_step_times_share_them() -> None:
     assert us(run(load(1, output=2), clock), "finish_s") == [2 * (50 + 64) + 2 * 51]
 
 
+# -- other engines' batches
+
+
+@pytest.mark.parametrize("jump", [True, False])
+def test_each_micro_batch_of_sglang_has_its_share_of_the_seats(jump: bool) -> None:
+    """Four seats, two stages: the third prompt goes into the second micro-batch, although it would fit the first."""
+    config = preset_config("sglang", 1000, max_num_seqs=4, pipeline_stages=2, async_scheduling=False)
+    fleet = run(load(5, prompt=16, output=3), timer(100, 100), config, jump=jump)
+    assert us(fleet, "first_token_s") == [200, 200, 300, 300, 900]
+    assert us(fleet, "finish_s") == [600, 600, 700, 700, 1300]  # the round that sees the first two ended is an idle one
+
+
+@pytest.mark.parametrize(("seats", "expected"), [(4, [1000, 800]), (2, [800, 900])])
+def test_a_prefill_of_sglang_pauses_its_own_micro_batch_alone(seats: int, expected: list[int]) -> None:
+    """A request decodes as another arrives: into its micro-batch, which prefills, or, that being full, beside it."""
+    config = preset_config("sglang", 1000, max_num_seqs=seats, pipeline_stages=2, async_scheduling=False)
+    workload = Workload(np.array([0.0, 250 * US]), np.full(2, 16), np.array([4, 2]))
+    fleet = run(workload, timer(100, 100), config)
+    assert us(fleet, "scheduled_s") == [0, 400]
+    assert us(fleet, "finish_s") == expected
+
+
+def test_chunks_of_a_prompt_pass_through_the_micro_batches_of_sglang() -> None:
+    """Four chunks through two stages of 100, as with vLLM; text is found once its step is over."""
+    config = preset_config(
+        "sglang", 1000, max_num_batched_tokens=64, max_num_seqs=8, pipeline_stages=2, async_scheduling=False
+    )
+    fleet = run(load(1, prompt=256, output=1), timer(100, 100), config)
+    assert us(fleet, "finish_s") == [500]
+
+
+@pytest.mark.parametrize("jump", [True, False])
+def test_the_seats_of_orca_are_those_of_one_batch(jump: bool) -> None:
+    """Two a batch and two batches under way: the fifth joins the batch that comes back with a seat."""
+    config = preset_config("orca", 1000, max_num_seqs=2, pipeline_stages=2)
+    fleet = run(load(5, prompt=16, output=3), timer(100, 100), config, jump=jump)
+    assert us(fleet, "first_token_s") == [200, 200, 300, 300, 800]
+    assert us(fleet, "finish_s") == [600, 600, 700, 700, 1200]
+
+
 # -- every gap, every block, every step
 
 
@@ -160,6 +201,16 @@ class Kinked:
         return {"all": self.step(shape)}
 
 
+def random_config(rng: Random, **keys: Any) -> EngineConfig:
+    preset = rng.choice(["vllm", "vllm", "sglang", "tensorrt-llm", "orca"])
+    keys["block_size"] = size = rng.choice([1, 16]) if preset == "sglang" else 16
+    keys["num_gpu_blocks"] *= 16 // size
+    if preset in ("vllm", "orca") and rng.random() < 0.3:
+        keys |= {"kv_allocation": "contiguous", "kv_reservation": rng.choice(["request", "pow2", "oracle"])}
+        keys |= {"block_size": 1, "num_gpu_blocks": 16 * keys["num_gpu_blocks"], "enable_prefix_caching": False}
+    return preset_config(preset, **{**keys, **random_knobs(preset, rng, keys)})
+
+
 def random_run(seed: int, jump: bool) -> Fleet | None:
     rng = Random(seed)
     n, stages = rng.randint(3, 50), rng.choice([2, 2, 3, 4])
@@ -169,7 +220,8 @@ def random_run(seed: int, jump: bool) -> Fleet | None:
     workload = Workload(
         arrivals, prompts, np.array([equal or rng.choice([1, 2, rng.randint(1, 60)]) for _ in range(n)])
     )
-    config = EngineConfig(
+    config = random_config(
+        rng,
         num_gpu_blocks=rng.choice([20, 30, 60, 400]),
         max_num_seqs=rng.choice([2, 4, 16, 40]),
         max_num_batched_tokens=rng.choice([16, 64, 300]),
@@ -178,8 +230,6 @@ def random_run(seed: int, jump: bool) -> Fleet | None:
         watermark=rng.choice([0.0, 0.1]),
         async_scheduling=False,
         pipeline_stages=stages,
-        preset=rng.choice(["vllm", "vllm", "tensorrt-llm"]),
-        knobs={"capacity_scheduler_policy": rng.choice(["GUARANTEED_NO_EVICT", "MAX_UTILIZATION"])},
     )
     window = rng.choice([None, None, 17])
     clock = PipelineTimer(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from preset_configs import preset_config, random_knobs
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.lifecycle import Change
@@ -190,6 +191,16 @@ class Kinked:
     breakdown: Any = step
 
 
+def random_config(rng: Random, **keys: Any) -> EngineConfig:
+    preset = rng.choice(["vllm", "vllm", "sglang", "tensorrt-llm"])
+    keys["block_size"] = size = rng.choice([1, 16]) if preset == "sglang" else 16
+    keys["num_gpu_blocks"] *= 16 // size
+    if preset in ("vllm", "orca") and rng.random() < 0.3:
+        keys |= {"kv_allocation": "contiguous", "kv_reservation": rng.choice(["request", "pow2", "oracle"])}
+        keys |= {"block_size": 1, "num_gpu_blocks": 16 * keys["num_gpu_blocks"], "enable_prefix_caching": False}
+    return preset_config(preset, **{**keys, **random_knobs(preset, rng, keys)})
+
+
 def random_run(seed: int, jump: bool, calm: bool = False) -> Fleet | None:
     rng = Random(seed)
     n, stages = rng.randint(3, 60), rng.choice([2, 2, 3, 4])
@@ -197,7 +208,8 @@ def random_run(seed: int, jump: bool, calm: bool = False) -> Fleet | None:
     prompts = np.array([rng.randint(1, rng.choice([20, 200])) for _ in range(n)])
     equal = rng.choice([None, 7, 40])  # answers of one length end together, on several ranks
     outputs = np.array([equal or rng.choice([1, 2, rng.randint(1, 60)]) for _ in range(n)])
-    config = EngineConfig(
+    config = random_config(
+        rng,
         num_gpu_blocks=rng.choice([20, 30, 60, 400]),
         max_num_seqs=rng.choice([2, 4, 16]),
         max_num_batched_tokens=rng.choice([16, 64, 300]),
@@ -205,8 +217,6 @@ def random_run(seed: int, jump: bool, calm: bool = False) -> Fleet | None:
         watermark=rng.choice([0.0, 0.1]),
         async_scheduling=False,
         pipeline_stages=stages,
-        preset=rng.choice(["vllm", "vllm", "tensorrt-llm"]),
-        knobs={"capacity_scheduler_policy": rng.choice(["GUARANTEED_NO_EVICT", "MAX_UTILIZATION"])},
     )
     changes = []
     if rng.random() < 0.3 and not calm:

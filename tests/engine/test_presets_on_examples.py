@@ -34,7 +34,7 @@ def refusal(path: Path, preset: str) -> str | None:
     layout, engine = document.get("layout", {}), document.get("engine", {})
     if layout.get("data_parallel_size", 1) > 1 and preset in ("tgi", "orca", "static"):
         return "layout.data_parallel_size"
-    if layout.get("pipeline_parallel_size", 1) > 1 and preset not in ("vllm", "tensorrt-llm"):
+    if layout.get("pipeline_parallel_size", 1) > 1 and preset in ("tgi", "static"):
         return "layout.pipeline_parallel_size"
     if document.get("cluster", {}).get("disaggregation") and preset in ("tgi", "orca", "static"):
         return "cluster.disaggregation"
@@ -67,12 +67,13 @@ def test_an_example_runs_over_contiguous_memory(path: Path, preset: str) -> None
     keys: dict[str, Any] = {"kv_allocation": "contiguous", "kv_reservation": "request", "block_size": 1}
     if preset == "vllm":
         keys["enable_prefix_caching"] = False
-    ranks = layout.get("data_parallel_size", 1) * layout.get("pipeline_parallel_size", 1)
+    spread = preset != "vllm" and layout.get("data_parallel_size", 1) > 1
+    spread |= preset == "static" and layout.get("pipeline_parallel_size", 1) > 1
     apart = document.get("cluster", {}).get("disaggregation")
     beside = (
         engine.get("kv_offload") or engine.get("kv_retention") or engine.get("preemption", "recompute") != "recompute"
     )
-    if ranks > 1 or apart or beside or (preset == "vllm" and engine.get("speculative")):
+    if spread or apart or beside or (preset == "vllm" and engine.get("speculative")):
         with pytest.raises(InputError) as problem:
             simulate(played_by(path, preset, **keys))
         assert problem.value.remedy

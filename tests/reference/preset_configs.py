@@ -34,12 +34,12 @@ def random_preset_config(preset: str, rng: Random, document: dict[str, Any]) -> 
     if preset in ("sglang", "tensorrt-llm"):
         keys["async_scheduling"] = given.get("async_scheduling", False)
         keys["enable_chunked_prefill"] = rng.random() < 0.7
-    keys |= _random_knobs(preset, rng, keys)
+    keys |= random_knobs(preset, rng, keys)
     room = rng.choice([0, 0, 1, 3, 30])
     return preset_config(preset, given["num_gpu_blocks"] + room, **keys)
 
 
-def _random_knobs(preset: str, rng: Random, keys: dict[str, Any]) -> dict[str, Any]:
+def random_knobs(preset: str, rng: Random, keys: dict[str, Any]) -> dict[str, Any]:
     if preset == "sglang":
         page = keys["block_size"]
         chunk = -(-keys["max_num_batched_tokens"] // page) * page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sim import InputError, Scenario, simulate
@@ -109,10 +110,11 @@ def test_orca_may_reserve_the_longest_length_in_any_place() -> None:
 
 
 @pytest.mark.parametrize("layout", [{"pipeline_parallel_size": 2}, {"data_parallel_size": 2}])
-def test_contiguous_memory_of_several_engines_in_step_is_refused(layout: dict[str, int]) -> None:
-    keys = {"kv_allocation": "contiguous", "enable_prefix_caching": False}
-    with pytest.raises(InputError, match="'contiguous' over pipeline stages or data-parallel ranks"):
-        simulate(scenario(layout, **keys))
+def test_contiguous_memory_spreads_over_stages_and_ranks(layout: dict[str, int]) -> None:
+    keys = {"kv_allocation": "contiguous", "enable_prefix_caching": False, "kv_reservation": "request"}
+    jumped, stepped = (simulate(scenario(layout, **keys), exact=exact) for exact in (False, True))
+    assert jumped.summary.requests.completed == 20
+    np.testing.assert_allclose(jumped.requests["finish_s"], stepped.requests["finish_s"], rtol=1e-9)
 
 
 def test_a_policy_of_your_own_that_takes_blocks_as_it_goes_has_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,13 +213,8 @@ def test_a_comparison_of_budgets_is_no_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["engine.preset=orca", "layout.tensor_parallel_size=1", "layout.pipeline_parallel_size=2"],
-        [
-            "engine.kv_allocation=contiguous",
-            "engine.enable_prefix_caching=false",
-            "layout.tensor_parallel_size=1",
-            "layout.pipeline_parallel_size=2",
-        ],
+        ["engine.preset=static", "layout.tensor_parallel_size=1", "layout.pipeline_parallel_size=2"],
+        ["engine.preset=orca", "layout.tensor_parallel_size=1", "layout.data_parallel_size=2"],
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_not_ignored(overrides: list[str]) -> None:

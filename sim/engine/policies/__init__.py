@@ -9,6 +9,7 @@ from sim.engine.policies.contiguous import ContiguousScheduler
 from sim.engine.policies.orca import OrcaScheduler
 from sim.engine.policies.reserving import ReservingScheduler
 from sim.engine.policies.sglang import SglangScheduler
+from sim.engine.policies.sglang_stages import StagedSglangScheduler
 from sim.engine.policies.static import StaticScheduler
 from sim.engine.policies.tensorrt_llm import TensorRtLlmScheduler
 from sim.engine.policies.tgi import TgiScheduler
@@ -42,7 +43,20 @@ def scheduler_for(config: EngineConfig, window: int | None, tick_s: float = 1.0)
         return WindowedScheduler(config, config.kept_tokens, tick_s)
     if (config.swap is not None or config.tiers) and policy is VllmScheduler:
         return TieredScheduler(config, window, tick_s)  # vLLM's rules; the scenario refuses other presets
+    if config.pipeline_stages > 1 and issubclass(policy, SglangScheduler):
+        return _of_micro_batches(policy, config.preset)(config, window, tick_s)
     return policy(config, window, tick_s)
+
+
+def _of_micro_batches(policy: type[SglangScheduler], preset: str) -> type[SglangScheduler]:
+    """The policy of SGLang that keeps the batches of a pipeline apart."""
+    if policy is SglangScheduler or issubclass(policy, StagedSglangScheduler):
+        return StagedSglangScheduler if policy is SglangScheduler else policy
+    raise InputError(
+        "layout.pipeline_parallel_size",
+        f"the policy of '{preset}' has one batch",
+        "set it to 1, or derive the policy from StagedSglangScheduler",
+    )
 
 
 def _over_reservations(policy: type[Scheduler], preset: str) -> type[Scheduler]:

@@ -4,12 +4,15 @@ Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative 
 algorithm 1: after every iteration finished requests leave and waiting ones join, first come first served, as long as
 the batch has a seat and the slots for their longest possible length. A prompt is computed in one iteration together
 with the decodes of the others. That attention runs request by request in Orca is not modelled.
+
+Over pipeline stages as many batches are under way as there are stages (section 4.2); seats are those of one batch.
 """
 
 from __future__ import annotations
 
 from sim.engine.kv.pool import NO_HIT
 from sim.engine.policies.reserving import ReservingScheduler
+from sim.engine.request import Request
 from sim.engine.step import Step
 
 
@@ -26,10 +29,23 @@ class OrcaScheduler(ReservingScheduler):
         step.finishing.sort(key=lambda request: request.rank)
         return step
 
+    @property
+    def seats(self) -> int:
+        """Requests that may run at one time: in every batch under way as many as in one."""
+        return self.config.max_num_seqs * self.config.pipeline_stages
+
+    def add(self, request: Request) -> bool:
+        """Queue an arrival; over pipeline stages another batch may have a seat for it."""
+        self.waiting.add(request)
+        if len(self.running) < self.seats and self.waiting.head() is request:
+            self.blocked = False
+            return True
+        return False
+
     def _select(self, step: Step) -> None:
         """Admit from the head of the queue until seats, slots or the activations' room end."""
         left = self.config.max_num_batched_tokens
-        while self.waiting and len(self.running) < self.config.max_num_seqs:
+        while self.waiting and step.decodes + len(step.chunks) < self.config.max_num_seqs:
             request = self.waiting.head()
             if not self.pool.fits(self.blocks(self.whole(request))):
                 break

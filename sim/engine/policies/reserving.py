@@ -109,8 +109,13 @@ class ReservingScheduler(Scheduler, ABC):
         """Of those, slots that the requests will fill."""
         return self.final_tokens - self.cached_tokens()
 
+    @property
+    def seats(self) -> int:
+        """Requests that may run at one time."""
+        return self.config.max_num_seqs
+
     def stranded_blocks(self) -> int:
         """Free blocks in gaps too small for the head of the queue, while the batch has a seat for it."""
-        if not self.waiting or len(self.running) >= self.config.max_num_seqs:
+        if not self.waiting or len(self.running) >= self.seats:
             return 0
         return self.pool.stranded(self.blocks(self.whole(self.waiting.head())))

@@ -105,6 +105,11 @@ class SglangScheduler(Scheduler):
         """Requests past their prefill, those that ended and were not yet filtered out included."""
         return self.group.size + len(self.draining) + self.ended
 
+    @property
+    def seats(self) -> int:
+        """Requests that may be past their prefill at one time."""
+        return self.config.max_num_seqs
+
     # -- the step -----------------------------------------------------------------------------------------------------
 
     def schedule(self) -> Step | None:
@@ -115,15 +120,20 @@ class SglangScheduler(Scheduler):
         if not self._prefilled:
             filtered = self.ended > 0
             self._decode(step)
-            if filtered and not step.shape.tokens:  # an idle round of the loop
-                self._reckon(self._initial_ratio)
+            if filtered and not (step.shape.tokens or step.preempted or self.flying):  # an idle round of the loop
+                self._rest()
                 self._prefilled = self._prefill(step)
-        if not step.shape.tokens:
-            self._reckon(self._initial_ratio)
+        if not (step.shape.tokens or step.preempted):
+            self._rest()
             return None
         self._number += 1
         step.finishing.sort(key=lambda request: request.rank)
         return step
+
+    def _rest(self) -> None:
+        """Nothing is to be done: where nothing is under way either, the estimate begins anew."""
+        if not self.flying:
+            self._reckon(self._initial_ratio)
 
     def steps_ahead(self, limit: int) -> int:
         """Decode-only steps that certainly come next: nothing waits to be entered, filtered or admitted."""
@@ -166,7 +176,7 @@ class SglangScheduler(Scheduler):
         """Admit and continue prompts; false if there is nobody to prefill."""
         if not self.partial and (self.full or not self.waiting):
             return False
-        seats = self.config.max_num_seqs - self.running_requests
+        seats = self.seats - self.running_requests
         if seats <= 0 and not self.partial:
             self.full = True
             return False
@@ -213,7 +223,7 @@ class SglangScheduler(Scheduler):
 
     def _take_in_computed(self) -> None:
         """Enter prompts whose step is over; a chunk of a longer prompt at once, before the next chunk is cut."""
-        pool, before = self.pool, self._number - self.config.pipeline_depth
+        pool, before = self.pool, self._last_known()
         assert isinstance(pool, RadixPool) or not self._computed
         kept: deque[Computed] = deque()
         for entry in self._computed:
@@ -222,6 +232,10 @@ class SglangScheduler(Scheduler):
             else:
                 kept.append(entry)
         self._computed = kept
+
+    def _last_known(self) -> int:
+        """The last step whose output is in."""
+        return self._number - self.config.pipeline_depth
 
     # -- decode -------------------------------------------------------------------------------------------------------
 
@@ -242,9 +256,10 @@ class SglangScheduler(Scheduler):
     def _retract(self, step: Step) -> None:
         """Free blocks: the requests with the fewest outputs go, of equals those with the longest prompts."""
         group = self.group
-        members = [request for request in self.running if request.in_group]
+        members = [request for request in self.running if request.in_group and request.group is group]
         members.sort(key=lambda request: (self._outputs(request), -request.prompt), reverse=True)
-        least = 0 if self.partial or self.draining else 1  # whoever else holds blocks goes on
+        others = self.partial or self.draining or any(flying.size for flying in self.flying)
+        least = 0 if others else 1  # whoever else holds blocks goes on
         while len(members) > least and (not step.preempted or group.blocks_needed() > self.pool.free):
             self._drop(step, members.pop())
             if isinstance(self.pool, RadixPool):

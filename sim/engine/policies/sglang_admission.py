@@ -44,7 +44,7 @@ class Admission:
         scheduler, group = self.scheduler, self.scheduler.group
         left = 0
         for request in scheduler.running:
-            if request.in_group:
+            if request.in_group and request.group is group:
                 issued = request.output - (request.last_group_step - group.step)
                 left += min(scheduler.may_output(request) - issued, self.CLIP)
         return left * scheduler.new_token_ratio
