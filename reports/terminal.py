@@ -247,8 +247,10 @@ def warnings_of(summary: Summary, scenario: Scenario) -> Iterator[str]:
         yield f"{count(requests.unfinished, 'request')} unfinished when the run ended"
     if requests.preemptions:
         swap = summary.tiers.swap if summary.tiers is not None else None
-        again = "work was done twice" if swap is None or swap.recomputed else "caches went to the host and back"
-        yield f"{count(requests.preemptions, 'preemption')}: the KV cache ran out and {again}"
+        again = "work was done twice"
+        if swap is not None and swap.swapped:
+            again = f"{count(swap.swapped, 'cache')} went to the host, {swap.recomputed:,} computed again"
+        yield f"{count(requests.preemptions, 'preemption')}: the KV cache ran out; {again}"
     for share, what in (
         (load.batch_full_fraction, "the batch was at max_num_seqs"),
         (load.kv_full_fraction, "the KV cache was 95 % full or more"),
