@@ -101,7 +101,9 @@ class PriorityQueue(WaitingQueue):
         self.tokens += request.known
         insort(self._requests, request, key=_reversed_key)
 
-    requeue = add
+    def requeue(self, request: Request) -> None:
+        """Rejoin at the place that the key gives."""
+        self.add(request)
 
     def head(self) -> Request:
         """The smallest key."""

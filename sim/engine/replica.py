@@ -236,9 +236,9 @@ class Replica(EngineProcess):
         group = scheduler.group
         if isinstance(group, VerifyGroup):
             return plan_verify(group, self.timer, shape, base=base, steps=ahead, now=now, waiting=waiting)
-        first, increment, steps = self.timer.decode_run(shape, scheduler.growing_windowed())
+        first, increment, straight = self.timer.decode_run(shape, scheduler.growing_windowed())
         next_schedule = in_flight[0].end if len(in_flight) >= self._depth else now
-        steps = ahead if ahead <= steps else int(steps)
+        steps = ahead if ahead <= straight else int(straight)
         return Jump(
             base, first, increment, steps, self._depth, next_schedule, shape, waiting, scheduler.stranded_blocks()
         )

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
 Tick = float  # seconds, or whole microseconds under `engine.step_time`
 
 
+class Entry:
+    """Cached blocks that a request holds: a piece of the pool's index, and the block before which its part ends."""
+
+    __slots__ = ("end", "piece")
+
+    def __init__(self, piece: Any, end: int) -> None:
+        self.piece = piece
+        self.end = end
+
+
 class Request:
     """State of one request.
 
@@ -23,7 +33,7 @@ class Request:
         group: the decode group it is in, or was in last.
         spans: rows (node, end) of shared text, ends in tokens; see `sim.workload.PrefixSpans`.
         keeps_kv: its blocks outlast its last token, until another engine has them.
-        table: prefix cache only: [segment, end block] entries that cover the cached blocks from 0.
+        table: prefix cache only: entries that cover the cached blocks from 0.
         cached_blocks: blocks of the table, at its last update.
         drafts: speculative decoding: drafts to verify in the next step, 0 before the first token of an admission.
         verified: verify steps done.
@@ -109,7 +119,7 @@ class Request:
         self.last_group_step = 0
         self.join_step = -1
         self.window_step = -1
-        self.table: list[list[Any]] = []
+        self.table: list[Entry] = []
         self.cached_blocks = 0
         self.reserved = self.behind = 0
         self.drafts = self.verified = self.full = self.group_base = 0

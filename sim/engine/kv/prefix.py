@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.engine.kv.pool import ENDLESS, BlockPool, Hit, text_rows
 from sim.engine.kv.segments import IdleList, Segment
-from sim.engine.request import Request
+from sim.engine.request import Entry, Request
 
 
 class PrefixBlockPool(BlockPool):
@@ -67,7 +67,7 @@ class PrefixBlockPool(BlockPool):
                 self._idle.remove(segment)
                 self.free -= hi - lo
             segment.refs += 1
-            request.table.append([segment, hi])
+            request.table.append(Entry(segment, hi))
         request.cached_blocks = hit.blocks
 
     def _split(self, low: Segment, at: int) -> Segment:
@@ -132,12 +132,12 @@ class PrefixBlockPool(BlockPool):
         covered = _covered(copies, None, lo, hi) if copies else 0
         self.cached -= covered if counted else covered - (hi - lo)
         entry = request.table[-1] if request.table else None
-        if entry and not covered and node == ~request.id == entry[0].node and entry[0].hi == entry[1] == lo:
-            entry[0].hi = entry[1] = hi  # private text grows in place: nobody else holds it
+        if entry and not covered and node == ~request.id == entry.piece.node and entry.piece.hi == entry.end == lo:
+            entry.piece.hi = entry.end = hi  # private text grows in place: nobody else holds it
             return
         segment = Segment(node, lo, hi, 1)
         copies.append(segment)
-        request.table.append([segment, hi])
+        request.table.append(Entry(segment, hi))
 
     # -- releasing ----------------------------------------------------------------------------------------------------
 
@@ -145,8 +145,9 @@ class PrefixBlockPool(BlockPool):
         """Give blocks back tail first: those without a hash to the front, cached ones that fall idle to the back."""
         self._extend(request, full_blocks, counted=True)
         self.free += held_blocks - request.cached_blocks
-        for segment, end in reversed(request.table):
-            for part in reversed(segment.parts(end)):
+        for entry in reversed(request.table):
+            held: Segment = entry.piece
+            for part in reversed(held.parts(entry.end)):
                 part.refs -= 1
                 if not part.refs:
                     self._idle.append(part)
@@ -160,8 +161,9 @@ class PrefixBlockPool(BlockPool):
         unnamed = 0
         for request, blocks in held:
             unnamed += blocks - request.cached_blocks
-            for segment, end in request.table:
-                for part in segment.parts(end):
+            for entry in request.table:
+                piece: Segment = entry.piece
+                for part in piece.parts(entry.end):
                     parts[id(part)] = (part, parts.get(id(part), (part, 0))[1] + 1)
         if any(part.refs != holders for part, holders in parts.values()):
             raise AssertionError("a segment's references differ from its holders")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from sim.engine.kv.pool import NO_HIT, BlockPool, Hit, text_rows
-from sim.engine.request import Request
+from sim.engine.request import Entry, Request
 
 Rows = list[tuple[int, int]]
 
@@ -115,7 +115,7 @@ class RadixPool(BlockPool):
         node = hit.pieces[0][0]
         assert isinstance(node, RadixNode)
         self._lock(node)
-        request.table = [[node, hit.blocks]]
+        request.table = [Entry(node, hit.blocks)]
         request.cached_blocks = hit.blocks
 
     def take(self, blocks: int) -> None:
@@ -200,8 +200,8 @@ class RadixPool(BlockPool):
         held = request.table
         self._lock(node)
         if held:
-            self._unlock(held[0][0])
-        request.table = [[node, blocks]]
+            self._unlock(held[0].piece)
+        request.table = [Entry(node, blocks)]
         request.cached_blocks = blocks
 
     def _enter(self, request: Request, blocks: int) -> RadixNode:
@@ -224,7 +224,7 @@ class RadixPool(BlockPool):
         if kept > request.cached_blocks:
             self._enter(request, kept)
         if request.table:
-            self._unlock(request.table[0][0])
+            self._unlock(request.table[0].piece)
         request.table = []
         request.cached_blocks = 0
 
@@ -234,7 +234,7 @@ class RadixPool(BlockPool):
         own = 0
         for request, blocks in held:
             own += blocks - request.cached_blocks
-            node = request.table[0][0] if request.table else self._root
+            node = request.table[0].piece if request.table else self._root
             while node.parent is not None:
                 locks[node] = locks.get(node, 0) + 1
                 node = node.parent
