@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from calibration.commands import app as calibrate_commands
 from reports.commands import mount
+from reports.options import AsJson, Overrides, ScenarioFile, Seed
 from reports.plan_command import plan
 from reports.stopping import EXIT_INTERRUPTED, last_words, listen
 from reports.sweep_command import sweep
@@ -63,15 +64,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario, YAML or JSON.", show_default=False)]
-Overrides = Annotated[
-    list[str],
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a key of the scenario, e.g. engine.max_num_seqs=64; repeatable."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the workload; the scenario's where not given.")]
 OutputFolder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write summary, records, plots and timeline there.")
 ]
@@ -222,7 +214,9 @@ def validate(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (.png, .svg, .pdf).")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes; one a core where not given.", show_default=False)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes; one a core where not given.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict measured cases and report the signed error of every number.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibration.fit_commands import check_points, fit_command, import_command
+from calibration.fit_commands import AsJson, check_points, fit_command, import_command
 
 EXIT_CHECK, EXIT_INTERRUPTED = 1, 130
 
@@ -21,7 +21,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Torch threads on the CPU; all cores where not given.", show_default=False)
 ]
@@ -42,7 +41,9 @@ def run(
         str | None,
         typer.Option(metavar="NAME", help="Time the exact shapes of this model first.", show_default=False),
     ] = None,
-    tensor_parallel_size: Annotated[int, typer.Option("--tensor-parallel-size", "--tp", min=1)] = 1,
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "--tp", min=1, help="Shapes of one rank of so many.")
+    ] = 1,
     budget_s: Annotated[float, typer.Option("--budget-s", min=1, help="Seconds that the run may take.")] = 300.0,
     families: Annotated[
         list[str], typer.Option("--family", metavar="FAMILY", help="Only this family; repeatable.")

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-Hardware = Annotated[str, typer.Option("--hardware", metavar="NAME", help="Profile to start from: name or YAML file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+Hardware = Annotated[str, typer.Option("--hardware", metavar="NAME", help="Profile to start from: name or YAML file.")]
 _ATTRIBUTION = """Kernel figures fitted to the tables of aiconfigurator-core.
 SPDX-FileCopyrightText: Copyright (c) 2025-2026 NVIDIA CORPORATION & AFFILIATES. All rights reserved.
 SPDX-License-Identifier: Apache-2.0

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from reports.compare.command import compare
 from reports.convert.command import convert
+from reports.options import AsJson
 from reports.show_command import show
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from reports.sweep_command import Address, AsJson, ExecutorName, Overrides, ScenarioFile, Seed, Workers
+from reports.options import AsJson, Overrides, ScenarioFile, Seed
+from reports.sweep_command import Address, ExecutorName, Workers
 
 EXIT_NOTHING = 1
 
@@ -25,12 +26,15 @@ def _values(what: str, metavar: str = "A,B,...") -> typer.models.OptionInfo:
 def plan(
     scenario: ScenarioFile,
     hardware: Annotated[str, _values("Profiles to choose from; the scenario's where not given.")] = "",
-    max_gpus: Annotated[int, typer.Option(help="GPUs of the whole deployment.", rich_help_panel=_Money)] = 8,
+    max_gpus: Annotated[
+        int, typer.Option(metavar="N", help="GPUs of the whole deployment.", rich_help_panel=_Money)
+    ] = 8,
     max_usd_per_hour: Annotated[
-        float | None, typer.Option(help="Dollars an hour of the whole deployment.", rich_help_panel=_Money)
+        float | None, typer.Option(metavar="DOLLARS", help="An hour of the whole deployment.", rich_help_panel=_Money)
     ] = None,
     max_watts: Annotated[
-        float | None, typer.Option(help="Watts, every GPU at its power limit.", rich_help_panel=_Money)
+        float | None,
+        typer.Option(metavar="WATTS", help="Of all GPUs, each at its power limit.", rich_help_panel=_Money),
     ] = None,
     price: Annotated[
         list[str], typer.Option(metavar="HARDWARE=DOLLARS", help="Of a GPU hour; repeatable.", rich_help_panel=_Money)
@@ -45,11 +49,15 @@ def plan(
     max_num_seqs: Annotated[str, _values("Batch sizes to try; the scenario's where it gives one.")] = "",
     max_num_batched_tokens: Annotated[str, _values("Step sizes to try; the scenario's where it gives one.")] = "",
     min_attainment: Annotated[
-        float, typer.Option(help="Share of requests within every bound of slo.goodput_*.")
+        float, typer.Option(metavar="SHARE", help="Of requests within every bound of slo.goodput_*.")
     ] = 0.99,
     error_band: Annotated[
         float | None,
-        typer.Option(help="Relative error of step times within which deployments tie.", show_default=False),
+        typer.Option(
+            metavar="SHARE",
+            help="Error of step times within which deployments tie; 0.05 for fitted profiles, 0.3 for others.",
+            show_default=False,
+        ),
     ] = None,
     rate_curve: Annotated[
         str | None, typer.Option(metavar="FILE|A,B,...", help="Load over a day, for replicas by the hour.")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from reports.options import AsJson
+
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="models, hardware, workloads, presets or layouts.")]
 Name = Annotated[
     str | None,
@@ -27,7 +29,6 @@ MostGpus = Annotated[
 Plot = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw the workload (.png, .svg, .pdf).", show_default=False)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 
 
 def show(

@@ -7,20 +7,16 @@ from typing import Annotated
 
 import typer
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario, YAML or JSON.", show_default=False)]
-Overrides = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario before the sweep; repeatable."),
-]
-Seed = Annotated[int | None, typer.Option(help="Seed of the workload; the scenario's where not given.")]
+from reports.options import AsJson, Overrides, ScenarioFile, Seed
+
 ExecutorName = Annotated[
     str, typer.Option(metavar="local|dask|ray", help="Where points run: processes of this machine, or a cluster.")
 ]
 Address = Annotated[
-    str | None, typer.Option(help="Of a running Dask scheduler or Ray head; none: a cluster of this machine.")
+    str | None,
+    typer.Option(metavar="URL", help="Of a running Dask scheduler or Ray head; none: a cluster of this machine."),
 ]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Points at once; all processors where not given.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 
 
 def sweep(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from reports.options import AsJson
+
 _WHAT = "A summary.json, the folder of a run or of a sweep, a sweep.parquet, or a folder of several summaries."
 Base = Annotated[Path, typer.Argument(metavar="BASE", help=_WHAT, show_default=False)]
 New = Annotated[Path, typer.Argument(metavar="NEW", help="The same, to be held against it.", show_default=False)]
@@ -35,7 +37,7 @@ def compare(
     history: History = None,
     commit: Commit = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold two runs or sweeps against each other; exit with 1 if a figure got worse by more than its tolerance.
 
