@@ -198,7 +198,10 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
         return JointModel(timer, layout.data_parallel_size, overlap=overlap)
     drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
     overlaps = overlaps and spec.method in ASYNCHRONOUS
-    return SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler, routing=routing)
+    drafting = SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler, routing=routing)
+    if not steps_together(served.arch, layout):
+        return drafting
+    return JointModel(drafting, layout.data_parallel_size, dummy=1 + spec.num_speculative_tokens)
 
 
 def steps_together(arch: Architecture, layout: Layout) -> bool:

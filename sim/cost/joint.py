@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from sim.cost.shape import AffineRun, StepShape, StepTimer
 from sim.cost.step import CostModel
+
+Floats = NDArray[Any]
 
 # vLLM splits a batch in two from so many tokens of a rank on (vllm/config/parallel.py, dbo_*_token_threshold).
 _SPLIT_DECODE_TOKENS: Final = 32
@@ -36,13 +39,17 @@ class JointModel:
         ranks: how many.
         overlap: two half-batches, given the share of the GPU that is set aside for the exchange of so many tokens.
             None: whole batches.
+        dummy: tokens of a rank without requests.
     """
 
-    def __init__(self, model: CostModel, ranks: int, *, overlap: Callable[[int], float] | None = None) -> None:
+    def __init__(
+        self, model: CostModel, ranks: int, *, overlap: Callable[[int], float] | None = None, dummy: int = 1
+    ) -> None:
         self.window = model.window
         self._model = model
         self._ranks = ranks
         self._overlap = overlap
+        self._dummy = dummy
 
     # -- ranks together -------------------------------------------------------------------------------------------
 
@@ -61,12 +68,36 @@ class JointModel:
             return AffineRun(first, slope, steps)
         return AffineRun(first, 0.0, min(steps, math.floor((hidden - gpu) / slope) + 1))
 
+    def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+        """(n,) seconds of decode-only steps of all ranks with the counts of ``shapes``; whole batches alone.
+
+        Args:
+            shapes: of the ranks that have tokens.
+            sums: of each of them, n contexts and n contexts cut to the window.
+        """
+        owns = [
+            self._model.gpu_times(shape, *contexts) - self._shared(shape)
+            for shape, contexts in zip(shapes, sums, strict=True)
+        ]
+        experts, exchange = self._model.routed_s(self._mean_rows(shapes)), self._model.exchange_s(self._most(shapes))
+        hidden, exposed = self._host(shapes)
+        gpu = np.maximum.reduce(owns) + experts + sum(exchange)
+        return np.asarray(np.maximum(gpu, hidden) + exposed + self._model.gap_s)
+
+    def _most(self, shapes: Sequence[StepShape]) -> int:
+        return max(self._model.rows(shape) for shape in shapes)
+
+    def _mean_rows(self, shapes: Sequence[StepShape]) -> float:
+        """Tokens of a rank on average, those of dummies included."""
+        rows = sum(self._model.rows(shape) for shape in shapes)
+        return (rows + self._dummy * (self._ranks - len(shapes))) / self._ranks
+
     def _host(self, shapes: Sequence[StepShape]) -> tuple[float, float]:
         parts = [self._model.host_parts_s(shape) for shape in shapes]
         return max(hidden for hidden, _ in parts), max(exposed for _, exposed in parts)
 
     def _line(self, shapes: Sequence[StepShape], growing: Sequence[float] | None) -> AffineRun:
-        largest = max(shape.tokens for shape in shapes)
+        largest = self._most(shapes)
         prefills = any(shape.prefill_tokens for shape in shapes)
         split = self._overlap
         if largest < (_SPLIT_PREFILL_TOKENS if prefills else _SPLIT_DECODE_TOKENS):
@@ -77,8 +108,7 @@ class JointModel:
             shapes = [_half(shape) for shape in shapes]
             largest = -(-largest // 2)
         own, slope, steps = self._slowest(shapes, growing)
-        total = sum(shape.tokens for shape in shapes) + self._ranks - len(shapes)
-        experts, exchange = self._model.routed_s(total / self._ranks), self._model.exchange_s(largest)
+        experts, exchange = self._model.routed_s(self._mean_rows(shapes)), self._model.exchange_s(largest)
         if not split:
             return AffineRun(own + experts + sum(exchange), slope, steps)
         free = 1.0 - split(largest)
@@ -104,7 +134,8 @@ class JointModel:
 
     def _shared(self, shape: StepShape) -> float:
         """What the model of one rank counts for experts and exchange."""
-        return self._model.routed_s(shape.tokens) + sum(self._model.exchange_s(shape.tokens))
+        rows = self._model.rows(shape)
+        return self._model.routed_s(rows) + sum(self._model.exchange_s(rows))
 
     # -- the StepTimer protocol: all ranks alike ------------------------------------------------------------------
 
@@ -143,6 +174,11 @@ class JointSteps:
     def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
         """Decode-only steps of all ranks: given times do not depend on contexts."""
         return AffineRun(self.joint(shapes), 0, math.inf)
+
+    def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+        """(n,) ticks of decode-only steps of all ranks."""
+        times = [self._timer.decode_times(shape, *contexts) for shape, contexts in zip(shapes, sums, strict=True)]
+        return np.asarray(np.maximum.reduce(times))
 
 
 def _half(shape: StepShape) -> StepShape:

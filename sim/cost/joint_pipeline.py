@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.collectives import occupied
-from sim.cost.joint import JointModel
+from sim.cost.joint import Floats, JointModel
 from sim.cost.pipeline import Hop, PipelineTimer, host_before, stage_hops
 from sim.cost.shape import AffineRun, StepShape, StepTimer
 from sim.cost.step import CostModel
@@ -31,9 +33,13 @@ class JointStage(StepTimer, Protocol):
         """Ticks of the stage in decode-only steps in a row."""
         ...
 
+    def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+        """(n,) ticks of the stage in decode-only steps."""
+        ...
+
 
 class JointPipeline(PipelineTimer):
-    """Times of a pipeline of ranks (a `sim.engine.pipelined_ranks.JointStageTimer`) from those of its stages.
+    """Times of a pipeline of ranks (a `sim.engine.joint_timer.JointStageTimer`) from those of its stages.
 
     In each stage the ranks step together (`sim.cost.joint`); before it they wait for the host and the hop of the rank
     with the largest batch.
@@ -76,6 +82,11 @@ class JointPipeline(PipelineTimer):
             increment += slope
             steps = min(steps, length)
         return AffineRun(self.joint(shapes), increment, steps)
+
+    def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+        """(n,) ticks of decode-only batches that wait for nobody, given n contexts and n windowed ones of each rank."""
+        before = self.joint_host(shapes) + sum(self.joint_hops(shapes))
+        return np.asarray(before + np.sum([stage.joint_times(shapes, sums) for stage in self._joint], axis=0))
 
 
 def joint_pipeline_model(

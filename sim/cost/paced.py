@@ -49,6 +49,12 @@ class PacedJoint(PacedTimer):
         """Duration of a step of all ranks."""
         return self._factor * self._ranks.joint(shapes)
 
+    def joint_times(
+        self, shapes: Sequence[StepShape], sums: Sequence[tuple[NDArray[Any], NDArray[Any]]]
+    ) -> NDArray[Any]:
+        """(n,) durations of decode-only steps of all ranks."""
+        return self._factor * self._ranks.joint_times(shapes, sums)
+
     def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
         """Decode-only steps of all ranks."""
         return _stretched(self._ranks.joint_run(shapes, growing_windowed), self._factor)

@@ -14,7 +14,6 @@ from sim.cost.pricing import price
 from sim.cost.shape import StepShape
 from sim.cost.step import CostModel
 from sim.cost.table import Table
-from sim.layout import Layout
 from sim.models.draft import Draft
 from sim.models.kv_format import KvFormat
 
@@ -52,7 +51,7 @@ class DraftPass(CostModel):
     def __init__(
         self, draft: Draft, kv: KvFormat, hardware: HardwareProfile, gpus_per_node: int, overheads: EngineOverheads
     ) -> None:
-        layout = Layout.parse({"tensor_parallel_size": draft.tensor_parallel_size, "gpus_per_node": gpus_per_node})
+        layout = draft.layout.model_copy(update={"gpus_per_node": gpus_per_node})
         super().__init__(draft.arch, draft.weights, kv, hardware, layout, overheads)
         if draft.fused:
             hidden = draft.arch.hidden_size
@@ -69,10 +68,6 @@ class DraftPass(CostModel):
     def gpu_s(self, shape: StepShape) -> float:
         """Seconds of one pass."""
         return self._gpu_s(shape)
-
-    def gpu_times(self, shape: StepShape, context: Floats, windowed: Floats) -> Floats:
-        """Seconds of decode-only passes, one for each context."""
-        return np.asarray(self._attention_free_s(shape) + self._decode_attentions(shape, context, windowed))
 
 
 class RecurrentDrafter:
@@ -212,14 +207,14 @@ class SpeculativeCostModel(CostModel):
         own = super()._gpu_s(self._widened(shape))
         return own + self._drafter.gpu_s(shape) if self._drafts(shape) else own
 
-    def decode_times(self, shape: StepShape, context: Floats, windowed: Floats) -> Floats:
-        """Durations of decode-only steps with the counts of ``shape``, one for each context."""
-        wide = self._widened(shape)
-        gpu = self._attention_free_s(wide) + self._decode_attentions(wide, context, windowed)
-        if self._drafts(shape):
-            gpu = gpu + self._drafter.gpu_times(shape, context, windowed)
-        host = self._host(shape)
-        return np.asarray((np.maximum(gpu, host) if self._async else gpu + host) + self._gap_s)
+    def rows(self, shape: StepShape) -> int:
+        """Tokens that the model computes in a step."""
+        return self._widened(shape).tokens
+
+    def gpu_times(self, shape: StepShape, context: Floats, windowed: Floats) -> Floats:
+        """GPU seconds of decode-only steps with the counts of ``shape``, one for each context."""
+        gpu = super().gpu_times(self._widened(shape), context, windowed)
+        return gpu + self._drafter.gpu_times(shape, context, windowed) if self._drafts(shape) else gpu
 
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds by operator; ``drafting`` is the drafter's work on the GPU."""

@@ -113,9 +113,11 @@ class CostModel:
 
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Durations of decode-only steps with the counts of ``shape``, one for each context."""
-        gpu = self._attention_free_s(shape) + self._decode_attentions(shape, context, windowed)
+        gpu = self.gpu_times(shape, context, windowed)
         host, launch = self._host(shape), self._launching(shape)
-        return (np.maximum(gpu, host + launch) if self._async else np.maximum(gpu, launch) + host) + self._gap_s
+        if self._async:
+            return np.asarray(np.maximum(gpu, host + launch) + self._gap_s)
+        return np.asarray(np.maximum(gpu, launch) + host + self._gap_s)
 
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds by operator; ``host`` is what the GPU waits for."""
@@ -151,6 +153,14 @@ class CostModel:
     def gpu_s(self, shape: StepShape) -> float:
         """GPU seconds of a step, all data-parallel ranks taken to have as many tokens."""
         return self._gpu_s(shape)
+
+    def gpu_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
+        """The same for decode-only steps with the counts of ``shape``, one for each context."""
+        return np.asarray(self._attention_free_s(shape) + self._decode_attentions(shape, context, windowed))
+
+    def rows(self, shape: StepShape) -> int:
+        """Tokens that the model computes in a step."""
+        return shape.tokens
 
     def routed_s(self, tokens: float) -> float:
         """Of these, seconds of the routed experts where each rank has ``tokens`` tokens on average."""

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import simpy
 
-from sim.cost.shape import AffineRun, StepShape, StepTimer
+from sim.cost.shape import StepShape
+from sim.engine.joint_timer import JointTimer
 from sim.engine.jump import Jump
 from sim.engine.process import Alarm
 from sim.engine.replica import MANY, Replica
 from sim.engine.request import Request, Tick
+from sim.engine.speculative_group import VerifyGroup
+from sim.engine.speculative_jump import VerifyJump, plan_together
 from sim.engine.step import Step
-
-
-class JointTimer(StepTimer, Protocol):
-    """How long a step of several ranks takes; ranks without tokens are left out of the shapes."""
-
-    def joint(self, shapes: Sequence[StepShape]) -> float:
-        """Ticks of a step of all ranks."""
-        ...
-
-    def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
-        """Ticks of decode-only steps of all ranks in a row."""
-        ...
 
 
 class Rank(Replica):
@@ -82,7 +73,10 @@ class Rank(Replica):
 
     def fly(self, jump: Jump) -> None:
         """Take part in a jump."""
-        self._jump = jump.again(self.scheduler.decode_shape(), len(self.scheduler.waiting))
+        self._jump = own = jump.again(self.scheduler.decode_shape(), len(self.scheduler.waiting))
+        group = self.scheduler.group
+        if isinstance(own, VerifyJump) and isinstance(group, VerifyGroup):
+            own.sums = group.rows(jump.steps)
 
     def land(self, steps: int) -> None:
         """Account for the first ``steps`` of the jump; the last of them is in flight."""
@@ -277,10 +271,14 @@ class RankGroup:
     def _plan(self, ahead: int) -> Jump:
         schedulers = [rank.scheduler for rank in self._flying()]
         shapes = [scheduler.decode_shape() for scheduler in schedulers]
+        base = max(self.env.now, self._last_end)
+        groups = [scheduler.group for scheduler in schedulers if isinstance(scheduler.group, VerifyGroup)]
+        if groups:
+            return plan_together(groups, self.timer, shapes, base=base, steps=ahead)
         run = self.timer.joint_run(shapes, [scheduler.growing_windowed() for scheduler in schedulers])
         now = self.env.now
         return Jump(
-            base=max(now, self._last_end),
+            base=base,
             first=run.first,
             increment=run.increment,
             steps=ahead if ahead <= run.steps else int(run.steps),

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import simpy
 
-from sim.cost.shape import StepShape
-from sim.engine.data_parallel import JointTimer, Rank, RankGroup
+from sim.engine.data_parallel import Rank, RankGroup
+from sim.engine.joint_timer import JointStageTimer
 from sim.engine.pipelined import PipelinedReplica, Stages
 from sim.engine.request import Tick
 from sim.engine.step import Step
-
-
-class JointStageTimer(JointTimer, Protocol):
-    """How long the batches of several ranks take in each stage. ``joint`` is that of a round alone.
-
-    Attributes:
-        dummies_block: a rank that runs a dummy waits until that has left the last stage.
-    """
-
-    dummies_block: bool
-
-    def joint_host(self, shapes: Sequence[StepShape]) -> float:
-        """Ticks until the batches can enter the first stage."""
-        ...
-
-    def joint_stages(self, shapes: Sequence[StepShape]) -> list[float]:
-        """Ticks in each stage; ranks without tokens are left out of the shapes."""
-        ...
-
-    def joint_hops(self, shapes: Sequence[StepShape]) -> list[float]:
-        """Ticks from each stage but the last to the next."""
-        ...
 
 
 class PipelinedRank(Rank, PipelinedReplica):

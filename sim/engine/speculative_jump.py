@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -34,6 +35,11 @@ class VerifyJump(Jump):
         self.times = times
         self.sums = sums
 
+    def again(self, shape: StepShape, waiting: int) -> VerifyJump:
+        """The same run for another rank, with its own aggregates and queue; its sums are to be set."""
+        steps, scheduled = self.steps, self.next_schedule
+        return VerifyJump(self.times, self.sums, steps=steps, next_schedule=scheduled, shape=shape, waiting=waiting)
+
     def end(self, step: int) -> Tick:
         """When step ``step`` ends (0: the step before the run)."""
         return self.ends[step]
@@ -58,9 +64,36 @@ def plan_verify(
     """
     steps = min(steps, MOST_STEPS)
     sums = group.rows(steps)
-    context = sums[CONTEXT]
-    durations = timer.decode_times(shape, context, context if group.window is None else sums[WINDOWED])
-    times = np.empty(steps + 1, durations.dtype)
-    times[0], times[1:] = base, durations
-    np.cumsum(times, out=times)
+    times = _ends(base, timer.decode_times(shape, *_contexts(group, sums)))
     return VerifyJump(times, sums, steps=steps, next_schedule=now, shape=shape, waiting=waiting)
+
+
+class RanksTimer(Protocol):
+    """How long decode-only steps of several ranks take."""
+
+    def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
+        """(n,) ticks, given n contexts and n windowed ones of each rank."""
+        ...
+
+
+def plan_together(
+    groups: Sequence[VerifyGroup], timer: RanksTimer, shapes: Sequence[StepShape], *, base: Tick, steps: int
+) -> VerifyJump:
+    """The same for ranks in lock-step: their ``groups``, and the shapes of their first steps."""
+    steps = min(steps, MOST_STEPS)
+    sums = [group.rows(steps) for group in groups]
+    contexts = [_contexts(group, rows) for group, rows in zip(groups, sums, strict=True)]
+    times = _ends(base, timer.joint_times(shapes, contexts))
+    return VerifyJump(times, sums[0], steps=steps, next_schedule=base, shape=shapes[0], waiting=0)
+
+
+def _contexts(group: VerifyGroup, sums: Ints) -> tuple[Ints, Ints]:
+    """(n,) contexts of the next steps, and the same cut to the window."""
+    return sums[CONTEXT], sums[CONTEXT] if group.window is None else sums[WINDOWED]
+
+
+def _ends(base: Tick, durations: Floats) -> Floats:
+    """(n + 1,) when the step before a run and each of its steps end."""
+    times = np.empty(len(durations) + 1, durations.dtype)
+    times[0], times[1:] = base, durations
+    return np.cumsum(times, out=times)

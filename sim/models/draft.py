@@ -28,6 +28,7 @@ class Draft:
         own_embedding: whether it has an embedding of its own.
         own_lm_head: whether it has an LM head of its own; else it reads the model's.
         medusa_heads: heads side by side, each ``medusa_layers`` residual blocks and an LM head; 0 = runs ``arch``.
+        spread: the engine's layout, where the drafter's experts lie on its data-parallel ranks as the model's do.
     """
 
     arch: Architecture
@@ -38,10 +39,13 @@ class Draft:
     own_lm_head: bool = False
     medusa_heads: int = 0
     medusa_layers: int = 0
+    spread: Layout | None = None
 
     @property
     def layout(self) -> Layout:
         """Its sharding, apart from the node."""
+        if self.spread is not None:
+            return self.spread.model_copy(update={"tensor_parallel_size": self.tensor_parallel_size})
         return Layout.parse({"tensor_parallel_size": self.tensor_parallel_size})
 
     def rank_bytes(self, rules: EngineMemory) -> int:
@@ -115,7 +119,7 @@ def configured_head(
     return _checked(Draft(head, weights, tensor_parallel_size, 3 if eagle3 else 2, own_lm_head=own))
 
 
-def mtp_head(target: Architecture, weights: WeightFormat, tensor_parallel_size: int) -> Draft:
+def mtp_head(target: Architecture, weights: WeightFormat, tensor_parallel_size: int, layout: Layout) -> Draft:
     """The checkpoint's multi-token-prediction layer (DeepSeek-V3, arXiv 2412.19437), used again for every draft.
 
     Raises:
@@ -127,7 +131,10 @@ def mtp_head(target: Architecture, weights: WeightFormat, tensor_parallel_size: 
             f"{target.name} ships no multi-token-prediction layers",
             "use eagle, draft_model or ngram",
         )
-    return Draft(_layers_of(target, 1, target.vocab_size, dense=False), weights, tensor_parallel_size, 2)
+    arch = _layers_of(target, 1, target.vocab_size, dense=False)
+    mlp = arch.layers[0].mlp
+    shared = layout.data_parallel_size > 1 and mlp is not None and mlp.num_experts > 0
+    return Draft(arch, weights, tensor_parallel_size, 2, spread=layout if shared else None)
 
 
 def medusa_heads(

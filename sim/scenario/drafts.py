@@ -27,7 +27,7 @@ def draft_of(spec: Speculative | None, target: Architecture, weights: WeightForm
             "leave it null to use the model's",
         )
     if spec.method == "mtp":
-        return mtp_head(target, weights, tensor)
+        return mtp_head(target, weights, tensor, layout)
     if spec.draft_model is not None:
         arch = _load(spec.draft_model)
         own = resolve_weight_format(arch, spec.draft_quantization)

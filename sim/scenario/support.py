@@ -92,9 +92,11 @@ def _unsupported_in_one_piece(scenario: Scenario) -> Iterator[tuple[str, object,
 def _unsupported_with_drafts(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
     engine, layout = scenario.engine, scenario.layout
     remedy = "set engine.speculative to null"
+    if layout.enable_dbo:
+        yield "layout.enable_dbo", "half-batches with speculation", f"leave it out, or {remedy}"
     if family(engine.preset) != "vllm":
         yield "engine.speculative", f"speculation with the scheduler of '{engine.preset}'", "set engine.preset to vllm"
-    if layout.pipeline_parallel_size > 1 or layout.data_parallel_size > 1:
-        yield "engine.speculative", "speculation over pipeline stages or data-parallel ranks", remedy
+    if layout.pipeline_parallel_size > 1:
+        yield "engine.speculative", "speculation over pipeline stages", remedy
     if scenario.cluster.disaggregation is not None:
         yield "engine.speculative", "speculation with prefill and decode apart", remedy

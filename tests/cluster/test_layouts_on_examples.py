@@ -90,6 +90,12 @@ ENGINES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] =
     "ranks over stages of SGLang": ("mixtral-prefix", STAGES, {}, {"preset": "sglang"}),
     "ranks over stages of TensorRT-LLM": ("mixtral-prefix", STAGES, {}, {"preset": "tensorrt-llm"}),
     "SGLang apart": ("llama-70b-h100", {}, apart(PP2, PP2), {"preset": "sglang"}),
+    "experts on ranks, with drafts": (
+        "deepseek-v3-h200",
+        {"data_parallel_size": 8, "enable_expert_parallel": True},
+        {},
+        {"speculative": {"method": "mtp", "num_speculative_tokens": 1, "acceptance_rate": 0.85}},
+    ),
     "contiguous memory over stages": ("llama-70b-h100", PP2, {}, IN_ONE_PIECE),
     "contiguous memory over ranks and stages": ("mixtral-prefix", STAGES, {}, IN_ONE_PIECE),
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sim.assemble import assemble
@@ -14,12 +14,17 @@ from sim.cost.shape import StepShape
 from sim.scenario import Scenario
 
 
-def joint(model: str = "deepseek-ai/DeepSeek-V3", hardware: str = "h200-sxm", **layout: Any) -> JointModel:
+def joint(
+    model: str = "deepseek-ai/DeepSeek-V3",
+    hardware: str = "h200-sxm",
+    engine: dict[str, Any] | None = None,
+    **layout: Any,
+) -> JointModel:
     asked = {
         "model": model,
         "hardware": hardware,
         "layout": {"data_parallel_size": 8, "enable_expert_parallel": True, **layout},
-        "engine": {"max_model_len": 8192},
+        "engine": engine or {"max_model_len": 8192},
         "workload": {
             "num_requests": 1,
             "arrivals": {"process": "constant", "rate_per_s": 1},
@@ -75,10 +80,47 @@ def test_runs_of_decodes_are_the_steps_one_by_one(seed: int, overlap: bool) -> N
     run = model.joint_run(shapes, [0] * len(shapes))
     for step in range(int(min(run.steps, 300))):
         grown = [
-            replace(shape, decode_context=shape.decode_context + step * shape.decode_seqs, decode_context_windowed=0)
-            for shape in shapes
+            StepShape(s.decode_seqs, s.decode_context + step * s.decode_seqs, 0, sampled_seqs=s.sampled_seqs)
+            for s in shapes
         ]
         assert run.first + step * run.increment == pytest.approx(model.joint(grown), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_verify_steps_of_all_ranks_are_the_steps_one_by_one(seed: int) -> None:
+    """Contexts of each rank grow by as many tokens as were accepted; the prediction layer has experts on all ranks."""
+    rng = Random(seed)
+    spec = {"method": "mtp", "num_speculative_tokens": 2, "acceptance_rate": 0.8}
+    model = joint(engine={"max_model_len": 8192, "speculative": spec})
+    shapes = [verify(rng.choice([1, 8, 40, 200]), rng.randint(10, 3000), 2) for _ in range(rng.randint(1, 8))]
+    sums = [
+        np.cumsum([shape.decode_context, *(rng.randint(shape.decode_seqs, 3 * shape.decode_seqs) for _ in range(20))])
+        for shape in shapes
+    ]
+    times = model.joint_times(shapes, [(context, context) for context in sums])
+    for step in range(21):
+        grown = [
+            StepShape(s.decode_seqs, c[step], c[step], sampled_seqs=s.sampled_seqs, draft_tokens=s.draft_tokens)
+            for s, c in zip(shapes, sums, strict=True)
+        ]
+        assert times[step] == pytest.approx(model.joint(grown), rel=1e-9)
+
+
+def verify(seqs: int, context: int, drafts: int) -> StepShape:
+    attended = seqs * (context + drafts)
+    return StepShape(seqs, attended, attended, sampled_seqs=seqs, draft_tokens=seqs * drafts)
+
+
+def test_idle_ranks_draft_as_well() -> None:
+    """A dummy has as many tokens as a request that verifies: more experts are read for it."""
+    spec = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5}
+    drafting, plain = joint(engine={"max_model_len": 8192, "speculative": spec}), joint()
+    alone = [verify(1, 1000, 3)]
+    assert drafting.joint([*alone, *(verify(1, 1, 3) for _ in range(7))]) == pytest.approx(
+        drafting.joint(alone), rel=0.01
+    )
+    assert drafting._mean_rows(alone) == 4
+    assert plain._mean_rows([decodes(1, 1000)]) == 1
 
 
 def test_two_half_batches_hide_the_exchange_where_there_is_one_to_hide() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -76,8 +75,8 @@ def test_runs_of_decodes_are_the_rounds_one_by_one(seed: int) -> None:
     run = timer.joint_run(shapes, [0] * len(shapes))
     for step in range(int(min(run.steps, 200))):
         grown = [
-            replace(shape, decode_context=shape.decode_context + step * shape.decode_seqs, decode_context_windowed=0)
-            for shape in shapes
+            StepShape(s.decode_seqs, s.decode_context + step * s.decode_seqs, 0, sampled_seqs=s.sampled_seqs)
+            for s in shapes
         ]
         assert run.first + step * run.increment == pytest.approx(timer.joint(grown), rel=1e-9)
 

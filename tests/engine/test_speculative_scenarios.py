@@ -16,6 +16,7 @@ from sim.scenario.support import require_supported
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("speculative-*.yaml"))
+POOL: dict[str, Any] = {"replicas": 1, "layout": {}}
 EAGLE: dict[str, Any] = {"method": "eagle", "head_layers": 1, "num_speculative_tokens": 3, "acceptance_rate": 0.7}
 DRAFT: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": 3, "acceptance_rate": 0.7}
 
@@ -83,13 +84,60 @@ def test_drafters_that_do_not_fit_the_model_are_refused(spec: dict[str, Any], fi
     [
         {"engine": {"preset": "sglang"}},
         {"layout": {"pipeline_parallel_size": 2}},
-        {"layout": {"data_parallel_size": 2}},
+        {"cluster": {"disaggregation": {"prefill": POOL, "decode": POOL, "transfer_gb_per_s": 50}}},
     ],
 )
 def test_what_drafts_are_not_simulated_with_is_refused(change: dict[str, Any]) -> None:
     asked = scenario(EAGLE, **change)
     with pytest.raises(InputError, match=r"not supported yet"):
         require_supported(asked)
+
+
+RANKS = {"data_parallel_size": 4, "enable_expert_parallel": True}
+DRAFTERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "ranks of a dense model": ("meta-llama/Llama-3.1-8B", EAGLE, {"data_parallel_size": 2}),
+    "experts on ranks": ("deepseek-ai/DeepSeek-V2-Lite", EAGLE, RANKS),
+    "experts in slices, from the prompt": (
+        "deepseek-ai/DeepSeek-V2-Lite",
+        {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5},
+        {"data_parallel_size": 2},
+    ),
+    "rows for guesses": (
+        "deepseek-ai/DeepSeek-V2-Lite",
+        {"method": "lookahead", "num_speculative_tokens": 4, "acceptance_rate": 0.5, "window_size": 5},
+        RANKS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_ranks_verify_drafts_in_lock_step(name: str) -> None:
+    model, spec, layout = DRAFTERS[name]
+    asked = scenario(spec, model, layout=layout)
+    jumped, stepped = simulate(asked), simulate(asked, exact=True)
+    for column in ("first_token_s", "finish_s"):
+        np.testing.assert_allclose(jumped.requests[column], stepped.requests[column], rtol=1e-9)
+    assert jumped.summary.drafting == stepped.summary.drafting
+    assert jumped.summary.simulation.events < stepped.summary.simulation.events
+
+
+def test_half_batches_with_drafts_are_refused() -> None:
+    asked = scenario(EAGLE, "deepseek-ai/DeepSeek-V2-Lite", layout={**RANKS, "enable_dbo": True})
+    with pytest.raises(InputError, match="half-batches with speculation"):
+        simulate(asked)
+
+
+def test_the_experts_of_a_prediction_layer_are_spread_as_the_models() -> None:
+    """DeepSeek-V3 on 32 ranks: a layer of 256 experts would be 11 GB on each, not spread."""
+    spec = {"method": "mtp", "num_speculative_tokens": 1, "acceptance_rate": 0.85}
+
+    def weights(drafting: dict[str, Any] | None) -> int:
+        layout = {"data_parallel_size": 32, "enable_expert_parallel": True}
+        budget = assemble(scenario(drafting, "deepseek-ai/DeepSeek-V3", hardware="h200-sxm", layout=layout)).budget
+        assert budget is not None
+        return budget.weights_bytes
+
+    assert 0 < weights(spec) - weights(None) < 2e9
 
 
 def test_a_threshold_that_cuts_every_verify_step_is_refused() -> None:
