@@ -34,7 +34,7 @@ from sim.models.kv_format import KvFormat, resolve_kv_format
 from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
-from sim.release import release_of, sampler_of
+from sim.release import picks_of, release_of, sampler_of
 from sim.retention import kept_tokens
 from sim.scenario import Scenario
 from sim.scenario.drafts import draft_of
@@ -183,9 +183,9 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
     model = (served.arch, served.weights, served.kv, served.hardware, layout, served.overheads)
     overlaps = scenario.engine.async_scheduling and not _waits_in_a_pipeline(scenario)
     routing = routing_of(served.arch, layout, USUAL_SKEW)
-    sampler = sampler_of(scenario.engine, served.arch)
+    how: dict[str, Any] = {"sampler": sampler_of(scenario.engine, served.arch), "picks": picks_of(scenario.engine)}
     if spec is None:
-        options: dict[str, Any] = {"async_scheduling": overlaps, "sampler": sampler, "routing": routing}
+        options: dict[str, Any] = {"async_scheduling": overlaps, "routing": routing, **how}
         together = steps_together(served.arch, layout)
         if layout.pipeline_parallel_size > 1:
             if together:
@@ -198,7 +198,7 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
         return JointModel(timer, layout.data_parallel_size, overlap=overlap)
     drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
     overlaps = overlaps and spec.method in ASYNCHRONOUS
-    drafting = SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, sampler=sampler, routing=routing)
+    drafting = SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, routing=routing, **how)
     if not steps_together(served.arch, layout):
         return drafting
     return JointModel(drafting, layout.data_parallel_size, dummy=1 + spec.num_speculative_tokens)

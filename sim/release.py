@@ -1,10 +1,11 @@
-"""What the release of an engine decides besides scheduling: rules of memory, and how tokens are drawn."""
+"""What an engine's release decides besides scheduling: memory, how tokens are drawn, how picked ones are attended."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from sim.cost.operators import Sampler
+from sim.cost.sparse import Picks
 from sim.errors import InputError
 from sim.models.architecture import Architecture
 from sim.models.engine_memory import DEFAULT_VLLM, release_number
@@ -14,6 +15,9 @@ from sim.scenario.presets import family
 # vLLM sorts whole rows of logits for top-k and top-p until 0.16, which brought a Triton kernel (vllm-project/vllm pull
 # requests 32558 and 33538); SGLang and TensorRT-LLM draw without a sort.
 _FIRST_WITHOUT_SORT: Final = (0, 16)
+# vLLM 0.11 tells the kernel nothing of how many tokens were picked (v1/attention/backends/mla/flashmla_sparse.py); 0.24
+# does (return_valid_counts). Releases between were not looked at.
+_FIRST_COUNTED: Final = (0, 24)
 
 
 def release_of(engine: EngineSpec) -> str:
@@ -27,6 +31,18 @@ def sampler_of(engine: EngineSpec, arch: Architecture) -> Sampler:
     truncated = arch.truncated_sampling if engine.sampling == "model" else engine.sampling == "truncated"
     sorts = family(engine.preset) == "vllm" and _version(engine.version) < _FIRST_WITHOUT_SORT
     return "truncated" if truncated and sorts else "greedy"
+
+
+def picks_of(engine: EngineSpec) -> Picks:
+    """How the engine's kernels treat what an indexer picks.
+
+    SGLang expands prompts that fit (sgl-project/sglang pull request 11892) and has decode kernels that stop at a short
+    context's end; TensorRT-LLM's times do not depend on the context below what is picked (aiconfigurator-core 0.12.0,
+    h200_sxm/sparse_attention/trtllm/1.3.0rc20).
+    """
+    name = family(engine.preset)
+    padded = name == "tensorrt-llm" or (name == "vllm" and _version(engine.version) < _FIRST_COUNTED)
+    return Picks(padded=padded, expands_short=name == "sglang")
 
 
 def _version(release: str | None) -> tuple[int, ...]:

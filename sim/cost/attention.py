@@ -14,12 +14,13 @@ from hardware_profiles.assume import (
 from hardware_profiles.profile import HardwareProfile
 from sim.cost import laws
 from sim.cost.kernels import Bounded, Correction
+from sim.cost.shape import StepShape
 from sim.cost.table import Table
 from sim.models.architecture import Attention
 from sim.models.kv_format import KvFormat
 
 # Mean contexts at which decode attention is evaluated; straight lines between them.
-_CONTEXT_NODES = (1, *(2**power for power in range(6, 21)))
+CONTEXT_NODES = (1, *(2**power for power in range(6, 21)))
 
 
 REMEMBERED = 1 << 16  # corrections of prefill shapes kept at a time
@@ -46,7 +47,7 @@ def decode_table(kernel: AttentionKernel, hardware: HardwareProfile, kv: KvForma
         one = _latent_decode(kernel, hardware, kv, seqs)
     else:
         one = _head_decode(kernel, hardware, kv, seqs)
-    return Table([seqs * node for node in _CONTEXT_NODES], [kernel.count * one(node) for node in _CONTEXT_NODES])
+    return Table([seqs * node for node in CONTEXT_NODES], [kernel.count * one(node) for node in CONTEXT_NODES])
 
 
 def _head_decode(
@@ -109,10 +110,18 @@ class PrefillAttention:
         self._sustained_flops = fit.peak_flops * hardware.sustained_fraction
         self._factors: dict[tuple[int, int], float] = {}
 
-    def __call__(self, chunks: int, tokens: int, pairs: int, keys: int) -> float:
+    def __call__(self, chunks: int, tokens: int, pairs: float, keys: float) -> float:
         """Seconds for ``chunks`` chunks of ``tokens`` new tokens that attend ``pairs`` pairs and read ``keys`` keys."""
         flops, moved = laws.prefill_attention_work(pairs, tokens, keys, self._heads, self._kv_heads, self._dims)
         return self._count * self._kernel.seconds(flops, moved, 0.0, self._factor(chunks, tokens))
+
+    def of(self, shape: StepShape) -> float:
+        """Seconds of the prefill chunks of a step."""
+        if self.windowed:
+            pairs, keys = shape.prefill_pairs_windowed, shape.prefill_context_windowed
+        else:
+            pairs, keys = shape.prefill_pairs, shape.prefill_context
+        return self(shape.prefill_seqs, shape.prefill_tokens, pairs, keys)
 
     def _factor(self, chunks: int, tokens: int) -> float:
         factor = self._factors.get((chunks, tokens))
@@ -123,6 +132,6 @@ class PrefillAttention:
             self._factors[chunks, tokens] = factor
         return factor
 
-    def tiles(self, query_rows: float, context: int) -> float:
+    def tiles(self, query_rows: float, context: float) -> float:
         """Seconds of computing ``query_rows`` padded rows against each of ``context`` keys, in all heads."""
         return self._count * 2.0 * query_rows * context * self._heads * self._dims / self._sustained_flops

@@ -126,7 +126,8 @@ def _latent_attention(a: Attention, hidden: int, weights: WeightFormat, tensor: 
     """DeepSeek-V2 (arXiv 2405.04434): latent projections are replicated, heads are sharded.
 
     Decode uses the absorbed form (queries and outputs pass through the up-projections, attention runs in the latent
-    space); prefill expands keys and values of all that it attends.
+    space); prefill expands keys and values of all that it attends. Where an indexer picks what is attended, the form of
+    prefill is the kernels' affair (`sim.cost.sparse`).
     """
     heads, rank, nope = a.num_heads // tensor, a.kv_lora_rank, a.qk_nope_head_dim
     latent = rank + a.qk_rope_head_dim
@@ -142,9 +143,19 @@ def _latent_attention(a: Attention, hidden: int, weights: WeightFormat, tensor: 
     yield Elementwise("kv_write", 4.0 * latent, 1, count)
     yield Gemm("absorb", rank, nope, "bf16", 16.0, count, "decode_seqs", heads)
     yield Gemm("absorb", a.v_head_dim, rank, "bf16", 16.0, count, "decode_seqs", heads)
-    yield _gemm(weights, "attention", "kv_up_proj", heads * (nope + a.v_head_dim), rank, count, "prefill_context")
+    if a.index_topk:
+        yield from _indexer(a, hidden, weights, count)
+    else:
+        yield _gemm(weights, "attention", "kv_up_proj", heads * (nope + a.v_head_dim), rank, count, "prefill_context")
     yield from _quantize(weights, "attention", heads * a.v_head_dim, count)
     yield _gemm(weights, "attention", "o_proj", hidden, heads * a.v_head_dim, count)
+
+
+def _indexer(a: Attention, hidden: int, weights: WeightFormat, count: int) -> Iterator[Operator]:
+    """Its queries, its key and its head weights, whole on every rank (deepseek-ai/DeepSeek-V3.2-Exp, model.py)."""
+    yield _gemm(weights, "attention", "index_proj", a.index_heads * a.index_head_dim, a.q_lora_rank, count)
+    yield _gemm(weights, "attention", "index_proj", a.index_head_dim, hidden, count)
+    yield Gemm("index_proj", a.index_heads, hidden, "bf16", 16.0, count)
 
 
 def _linear_mixer(a: Attention, hidden: int, weights: WeightFormat, tensor: int, count: int) -> Iterator[Operator]:

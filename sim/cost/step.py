@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from hardware_profiles.overheads import EngineOverheads
@@ -18,6 +19,7 @@ from sim.cost.operators import Ranks, Sampler, kv_heads_of, layer_operators, out
 from sim.cost.pricing import DRIVERS, NODES, priced
 from sim.cost.routing import ExpertRouting
 from sim.cost.shape import AffineRun, StepShape
+from sim.cost.sparse import Picks, SparseAttention
 from sim.cost.table import Table
 from sim.layout import Layout
 from sim.models.architecture import Architecture, LayerRun
@@ -29,6 +31,7 @@ _ATTENTION_LAUNCHES: Final = 2  # the kernel and what combines its parts
 _PIECEWISE_LAUNCHES: Final = 3  # a layer's captured piece, attention, and what combines its parts
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CostModel:
     """Seconds of engine steps (a `StepTimer`) of one replica; pure apart from its memo tables.
 
@@ -43,6 +46,7 @@ class CostModel:
             of the two instead of their sum.
         routing: how tokens spread over experts; None = mildly skewed, as trained routers are.
         sampler: how tokens are drawn from the logits.
+        picks: how the engine's kernels treat what an indexer picks, where the model has one.
         stage: of a pipeline: its layers, and the embedding or the LM head where it has them; None: the whole model.
     """
 
@@ -58,6 +62,7 @@ class CostModel:
         async_scheduling: bool = True,
         routing: ExpertRouting | None = None,
         sampler: Sampler = "greedy",
+        picks: Picks | None = None,
         stage: Stage | None = None,
     ) -> None:
         self.window = arch.window
@@ -82,7 +87,12 @@ class CostModel:
         self._eager_launches = sum(launches(operator) for operator in operators) + _ATTENTION_LAUNCHES * depth
         self._piecewise_launches = _PIECEWISE_LAUNCHES * depth
         self._mixed_rows = hardware.kernels.mixed_query_rows.value if hardware.kernels.mixed_query_rows else 0.0
-        self._prefill = [PrefillAttention(kernel, hardware, kv) for kernel in self._kernels]
+        self._prefill = [
+            SparseAttention(kernel, hardware, kv, weights, picks or Picks())
+            if kernel.attention.index_topk
+            else PrefillAttention(kernel, hardware, kv)
+            for kernel in self._kernels
+        ]
         self._decode: dict[tuple[int, int], tuple[Table | None, Table | None]] = {}
         self._decode_sizes: dict[tuple[int, int, int], DecodeParts] = {}
         self._by_tokens: dict[int, float] = {}
@@ -239,7 +249,11 @@ class CostModel:
         found = self._decode.get((seqs, queries))
         if found is None:
             tables: list[list[Table]] = [[], []]
-            for kernel in self._kernels:
+            for kernel, prefill in zip(self._kernels, self._prefill, strict=True):
+                if isinstance(prefill, SparseAttention):
+                    for table, part in zip(tables, prefill.decode_tables(seqs, queries), strict=True):
+                        table.append(part)
+                    continue
                 wide = replace(kernel, heads=kernel.heads * queries)
                 tables[kernel.windowed].append(decode_table(wide, self.hardware, self._kv, seqs))
             found = (_sum(tables[0]) if tables[0] else None, _sum(tables[1]) if tables[1] else None)
@@ -268,14 +282,7 @@ class CostModel:
         return total
 
     def _prefill_attention(self, shape: StepShape) -> float:
-        total = 0.0
-        for kernel in self._prefill:
-            if kernel.windowed:
-                pairs, keys = shape.prefill_pairs_windowed, shape.prefill_context_windowed
-            else:
-                pairs, keys = shape.prefill_pairs, shape.prefill_context
-            total += kernel(shape.prefill_seqs, shape.prefill_tokens, pairs, keys)
-        return total
+        return sum(kernel.of(shape) for kernel in self._prefill)
 
 
 def _sum(tables: list[Table]) -> Table:

@@ -38,7 +38,10 @@ class ModelWork:
             *outer_operators(arch, weights, ranks.tensor),
         ]
         self._attention = [
-            _attention(run.attention, run.count, ranks.tensor, kv) for run in arch.layers if run.attention
+            part
+            for run in arch.layers
+            if run.attention
+            for part in _attention(run.attention, run.count, ranks.tensor, kv)
         ]
 
     def flops(self, shape: Shapes) -> Floats:
@@ -97,15 +100,20 @@ def _drivers(shape: Shapes) -> dict[str, Floats]:
     }
 
 
-def _attention(attention: Attention, count: int, tensor: int, kv: KvFormat) -> tuple[bool, float, float, float]:
-    """Of ``count`` layers on one rank: windowed, FLOPs a decoded key, FLOPs a prefill pair, bytes a key read."""
+def _attention(attention: Attention, count: int, tensor: int, kv: KvFormat) -> list[tuple[bool, float, float, float]]:
+    """Of ``count`` layers on one rank: windowed, FLOPs a decoded key, FLOPs a prefill pair, bytes a key read.
+
+    Scores of an indexer count as keys read, not as operations: engines need not compute them where they pick all.
+    """
     if attention.kind == "linear":
-        return False, 0.0, 0.0, 0.0
+        return []
     heads, width = attention.num_heads / tensor, attention.head_dim + attention.v_head_dim
     pair = 2.0 * heads * width * count
     if attention.kind == "mla":
         latent = attention.kv_lora_rank + attention.qk_rope_head_dim
         absorbed = 2.0 * heads * (latent + attention.kv_lora_rank) * count
-        return False, absorbed, pair, latent * kv.key_bits / 8 * count
+        picks = attention.index_topk > 0
+        latents = (picks, absorbed, pair, latent * kv.key_bits / 8 * count)
+        return [latents, (False, 0.0, 0.0, float(attention.index_head_dim * count))] if picks else [latents]
     stored = attention.head_dim * kv.key_bits + attention.v_head_dim * kv.value_bits
-    return attention.window is not None, pair, pair, kv_heads_of(attention, tensor) * stored / 8 * count
+    return [(attention.window is not None, pair, pair, kv_heads_of(attention, tensor) * stored / 8 * count)]

@@ -37,6 +37,7 @@ class Attention:
     linear_params: int = 0  # weights of a linear/SSM mixer (its projections do not follow the attention formula)
     index_heads: int = 0  # sparse attention (DeepSeek-V3.2): the indexer's query heads ...
     index_head_dim: int = 0  # ... and the key it caches beside the latent, one a token
+    index_topk: int = 0  # tokens that a query attends, those that score best
     qk_norm_params: int = 0  # elements of the query and key norms
     sink_params: int = 0  # learned attention sinks (gpt-oss), one a head
 
@@ -95,6 +96,10 @@ class Architecture:
 
     @property
     def window(self) -> int | None:
-        """The smallest sliding window or chunk of any layer, None where all attention is full."""
-        windows = [run.attention.window for run in self.layers if run.attention and run.attention.window]
+        """The fewest tokens that a query of any layer attends: a sliding window, a chunk, what an indexer picks.
+
+        None where all attention is full.
+        """
+        ranges = ((run.attention.window, run.attention.index_topk) for run in self.layers if run.attention)
+        windows = [limit for pair in ranges for limit in pair if limit]
         return min(windows) if windows else None

@@ -148,4 +148,5 @@ def _latent(config: ConfigReader, family: Family) -> Attention:
         qk_rope_head_dim=rope,
         index_heads=config.optional_integer("index_n_heads") or 0,
         index_head_dim=config.optional_integer("index_head_dim") or 0,
+        index_topk=config.optional_integer("index_topk") or 0,
     )
