@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.lockstep import Lockstep
 from sim.engine.request import Request
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class DecodeGroup(Lockstep):
     """Requests that each compute exactly one token in every step of the group.
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.request import Request
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lockstep(ABC):
     """Members that all move on in every step, held as sums that speak of the *next* step.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import simpy
+from mypy_extensions import mypyc_attr
 from simpy.core import SimTime
 from simpy.events import NORMAL, EventPriority
 
@@ -29,6 +30,7 @@ class Alarm(simpy.Event):
         env.schedule(self, priority, delay)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EngineProcess(ABC):
     """What a running engine shows to the rest of a fleet, and how it sleeps.
 

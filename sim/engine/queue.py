@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections import deque
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.request import Request
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WaitingQueue(ABC):
     """What the scheduler asks of a queue.
 
@@ -42,6 +45,7 @@ class WaitingQueue(ABC):
     def __len__(self) -> int: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FcfsQueue(WaitingQueue):
     """Order of arrival; a preempted request goes to the front."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import simpy
+from mypy_extensions import mypyc_attr
 
 from sim.cost.shape import StepShape, StepTimer
 from sim.engine.inbox import Inbox
@@ -25,6 +26,7 @@ from sim.engine.step import InFlight, Step
 MANY = 1 << 40
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Replica(EngineProcess):
     """Runs a scheduler against a clock.
 

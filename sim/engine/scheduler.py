@@ -9,6 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from mypy_extensions import mypyc_attr
+
 from sim.cost.shape import StepTimer
 from sim.engine.kv.pool import Hit
 from sim.engine.request import Request, Tick
@@ -19,6 +21,7 @@ TOO_LONG = "prompt and output exceed max_model_len"
 TOO_LARGE = "prompt and output exceed the KV cache"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler(EngineState, ABC):
     """The policy that moves requests between queue, batch and blocks, and the verbs it moves them with."""
 

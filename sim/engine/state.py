@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from sim.cost.shape import StepShape
 from sim.engine.config import EngineConfig
 from sim.engine.decoding import DecodeGroup
@@ -13,6 +15,7 @@ from sim.engine.queue import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Tick
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EngineState:
     """The queue, the batch and the blocks of one engine.
 

@@ -6,6 +6,8 @@ of the running requests (blocks or budget run short) is worked out request by re
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.contention import Contention
 from sim.engine.kv.pool import Hit
 from sim.engine.request import Request
@@ -13,6 +15,7 @@ from sim.engine.scheduler import Scheduler
 from sim.engine.step import Step
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class VllmScheduler(Scheduler):
     """The policy of vLLM V1."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.request import Request
 
 
@@ -28,6 +30,7 @@ def text_rows(request: Request, block_size: int) -> list[tuple[int, int]]:
     return rows
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BlockPool:
     """Free and held blocks of one engine, without prefix caching.
 
@@ -35,12 +38,11 @@ class BlockPool:
     ``finds_decodes`` says whether text is found while it is still being decoded, ``shares`` whether any is found.
     """
 
-    finds_decodes = False
-    shares = False
-
     def __init__(self, usable_blocks: int, block_size: int) -> None:
         self.usable_blocks = usable_blocks
         self.block_size = block_size
+        self.finds_decodes = False
+        self.shares = False
         self.free = usable_blocks  # blocks that can be taken, cached ones that no one holds included
         self.cached = 0  # distinct block hashes in the cache
 

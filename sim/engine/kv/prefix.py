@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from mypy_extensions import mypyc_attr
+
 from sim.engine.kv.pool import ENDLESS, BlockPool, Hit, text_rows
 from sim.engine.kv.segments import IdleList, Segment
 from sim.engine.request import Entry, Request
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class PrefixBlockPool(BlockPool):
     """A block pool whose full blocks stay findable until they are evicted.
 
@@ -14,11 +17,9 @@ class PrefixBlockPool(BlockPool):
     is vLLM's: blocks without a hash in front (only their number counts), then cached ones by time of release.
     """
 
-    finds_decodes = True
-    shares = True
-
     def __init__(self, usable_blocks: int, block_size: int) -> None:
         super().__init__(usable_blocks, block_size)
+        self.finds_decodes = self.shares = True
         self._index: dict[int, list[Segment]] = {}  # node -> its copies, oldest first
         self._idle = IdleList()
 

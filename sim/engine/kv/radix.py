@@ -45,10 +45,9 @@ class RadixPool(BlockPool):
             are missing, from a leaf's end (TGI).
     """
 
-    shares = True
-
     def __init__(self, usable_blocks: int, block_size: int, *, whole_leaves: bool = True) -> None:
         super().__init__(usable_blocks, block_size)
+        self.shares = True
         self.evictable = 0  # blocks of nodes that no request holds; they count as free
         self._whole_leaves = whole_leaves
         self._clock = self._serial = 0
