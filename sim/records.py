@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 # (name, array type code). Times are seconds from the start of the run; -1.0 where it never happened.
 REQUEST_COLUMNS: Final = (
@@ -116,4 +117,11 @@ class Columns:
         copy = Columns(tuple((name, data.typecode) for name, data in zip(self.names, self._data, strict=True)))
         for old, new in zip(self._data, copy._data, strict=True):
             new.frombytes(np.asarray(old)[order].tobytes())
+        return copy
+
+    def where(self, kept: NDArray[np.bool_]) -> Columns:
+        """A copy of the rows that ``kept`` marks."""
+        copy = Columns(tuple((name, data.typecode) for name, data in zip(self.names, self._data, strict=True)))
+        for old, new in zip(self._data, copy._data, strict=True):
+            new.frombytes(np.asarray(old)[kept].tobytes())
         return copy

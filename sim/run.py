@@ -96,8 +96,7 @@ def _share_of(progress: Callable[[float], None] | None, number: int, runs: int) 
 
 def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet, begin: float) -> Result:
     recorder = fleet.recorder
-    requests = recorder.requests.sorted_by("id")
-    gaps_s, gap_tokens = np.asarray(recorder.gaps_s), np.asarray(recorder.gap_tokens)
+    requests, steps, gaps_s, gap_tokens = recorder.counted(workload.warmup)
     simulation = Simulation(events=fleet.events, engine_steps=fleet.engine_steps, wall_s=time.perf_counter() - begin)
     context = _whole(
         scenario,
@@ -123,8 +122,8 @@ def _measure(scenario: Scenario, pools: Pools, workload: Workload, fleet: Fleet,
             for number, (name, (pool, parts)) in enumerate(pools.items())
         },
     )
-    summary = summarize(context, requests, recorder.steps, gaps_s, gap_tokens)
-    return Result(summary, context, requests, recorder.steps, gaps_s, gap_tokens)
+    summary = summarize(context, requests, steps, gaps_s, gap_tokens)
+    return Result(summary, context, requests, steps, gaps_s, gap_tokens)
 
 
 def _whole(scenario: Scenario, contexts: dict[str, RunContext]) -> RunContext:

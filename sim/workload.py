@@ -52,6 +52,10 @@ class Workload:
         think_s: (n,) seconds between the finish of ``after`` and this arrival; None = 0.
         session_id: (n,) or None.
         prefixes: shared text, or None where every prompt is unique.
+        in_turn: (k,) ids that wait for nobody in particular: they are sent in this order, one whenever a request ends
+            and ``think_s`` of the one sent is over; None = none.
+        warmup: requests 0 to ``warmup - 1`` only prepare the servers: they end before any other is sent, and no figure
+            counts them. A later request without ``arrival_s``, ``after`` or turn is sent at that moment.
         notes: what a reader of the result should know (rows dropped, scaling), one sentence each.
     """
 
@@ -63,6 +67,8 @@ class Workload:
     think_s: Floats | None = None
     session_id: Ints | None = None
     prefixes: PrefixSpans | None = None
+    in_turn: Ints | None = None
+    warmup: int = 0
     notes: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:

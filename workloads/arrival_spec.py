@@ -81,13 +81,15 @@ class StagesArrivals(StrictModel):
 class ClosedLoopArrivals(StrictModel):
     """``concurrency`` users, each sending its next request ``think_s`` after the last one finished; all begin at 0.
 
-    ``think_cv`` spreads the pauses (gamma-distributed; 0: always ``think_s``, 1: exponential).
+    ``think_cv`` spreads the pauses (gamma-distributed; 0: always ``think_s``, 1: exponential). With a shared ``queue``
+    whoever is free takes the next request of one list, as benchmark clients with a limit of concurrency do.
     """
 
     process: Literal["closed_loop"] = "closed_loop"
     concurrency: Annotated[int, Field(strict=True, ge=1)]
     think_s: Pause = 0.0
     think_cv: PauseCv = 0.0
+    queue: Literal["own", "shared"] = "own"
 
 
 Arrivals = ConstantArrivals | PoissonArrivals | GammaArrivals | WeibullArrivals | StagesArrivals | ClosedLoopArrivals

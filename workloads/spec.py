@@ -117,6 +117,7 @@ _SYNTHETIC_KEYS: Final = (
     "sample_lengths",
     "beam_width",
     "beam_fork_rate",
+    "warmup_requests",
 )
 
 
@@ -126,7 +127,8 @@ class WorkloadSpec(StrictModel):
     Exactly one of ``num_requests`` and ``duration_s`` limits a synthetic workload; arrivals in stages may have neither
     (all stages are run), a closed loop takes ``num_requests``. ``n`` answers are sampled for each prompt, None: 1;
     their lengths are drawn one by one (None, too) or ``equal``. With ``beam_width`` each prompt is a beam search, in
-    which a beam forks from another at a token with probability ``beam_fork_rate`` (None: `FORK_RATE`).
+    which a beam forks from another at a token with probability ``beam_fork_rate`` (None: `FORK_RATE`). A closed loop
+    may begin with ``warmup_requests`` that come before the others, end before them, and are not measured.
     """
 
     preset: str | None = None
@@ -141,6 +143,7 @@ class WorkloadSpec(StrictModel):
     sample_lengths: Literal["drawn", "equal"] | None = None
     beam_width: Annotated[int, Field(strict=True, ge=2, le=64)] | None = None
     beam_fork_rate: Annotated[float, Field(strict=True, ge=0, le=1)] | None = None
+    warmup_requests: Count | None = None
     trace: Annotated[TraceSpec, BeforeValidator(_trace)] | None = None
 
     @model_validator(mode="before")
@@ -167,7 +170,21 @@ class WorkloadSpec(StrictModel):
                 raise InputError(key, "required, but missing", "or give trace: {path: ...}, or preset: NAME")
         self._check_limit()
         self._check_samples()
+        self._check_closed_loop()
         return self
+
+    def _check_closed_loop(self) -> None:
+        closed = isinstance(self.arrivals, ClosedLoopArrivals)
+        if self.warmup_requests is not None and not closed:
+            problem = "given with arrivals that do not wait for answers: when a warm-up would be over is not said"
+            raise InputError("warmup_requests", problem, "remove it, or give arrivals: {process: closed_loop}")
+        if self.sessions is None:
+            return
+        remedy = "remove it or sessions"
+        if self.warmup_requests is not None:
+            raise InputError("warmup_requests", "given together with sessions, which is not simulated", remedy)
+        if isinstance(self.arrivals, ClosedLoopArrivals) and self.arrivals.queue == "shared":
+            raise InputError("arrivals.queue", "shared, but each user has sessions of its own", "set it to own")
 
     def _check_samples(self) -> None:
         for key, of in (("sample_lengths", "n"), ("beam_fork_rate", "beam_width")):

@@ -28,13 +28,16 @@ class Chains:
     think_s: Floats | None
     first: Ints  # (sessions,) id of the first request of each session
     turn: Ints  # (n,) turn within the session, from 0
+    in_turn: Ints | None = None
 
 
 def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
     """The requests of a synthetic ``spec``; the same seed gives the same columns."""
     if spec.arrivals is None or spec.prompt_tokens is None or spec.output_tokens is None:
         raise InputError("workload", "has neither arrivals and lengths nor a trace")
-    chains = arrange(spec.arrivals, spec.sessions, seed, spec.num_requests, spec.duration_s)
+    warmup = spec.warmup_requests or 0
+    count = None if spec.num_requests is None else spec.num_requests + warmup
+    chains = arrange(spec.arrivals, spec.sessions, seed, count, spec.duration_s, warmup)
     n = len(chains.arrival_s)
     new_tokens, output_tokens, prompt = _lengths(spec.prompt_tokens, spec.output_tokens, spec.prefixes, chains, seed)
     prompt_tokens = new_tokens
@@ -49,6 +52,8 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
     if spec.sessions is not None:
         turns = mean_length(spec.sessions.turns)
         notes += (f"Arrivals open sessions, of {turns:.4g} turns on average; each prompt repeats its session so far.",)
+    if warmup:
+        notes += (f"{warmup:,} requests of a warm-up ran before these, and no figure counts them.",)
     workload = Workload(
         arrival_s=chains.arrival_s,
         prompt_tokens=prompt_tokens,
@@ -57,6 +62,8 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
         think_s=chains.think_s,
         session_id=None if spec.sessions is None else np.cumsum(chains.turn == 0) - 1,
         prefixes=_spans(spec, chains, new_tokens, prompt_tokens + output_tokens, prompt),
+        in_turn=chains.in_turn,
+        warmup=warmup,
         notes=notes + _short_prompt_note(spec.prefixes, new_tokens[chains.first]),
     )
     if spec.beam_width is not None:
@@ -68,11 +75,17 @@ def synthesize(spec: WorkloadSpec, seed: int) -> Workload:
 
 
 def arrange(
-    arrivals: Arrivals, sessions: SessionSpec | None, seed: int, count: int | None, duration_s: float | None
+    arrivals: Arrivals,
+    sessions: SessionSpec | None,
+    seed: int,
+    count: int | None,
+    duration_s: float | None,
+    warmup: int = 0,
 ) -> Chains:
     """Arrival times and chains of ``count`` requests, or of those whose session opens before ``duration_s``.
 
-    In a closed loop request i (or session i) follows number i - concurrency: each user's requests form one chain.
+    In a closed loop request i (or session i) follows number i - concurrency: each user's requests form one chain,
+    unless all take from one queue. The first ``warmup`` of ``count`` are a closed loop of their own.
     """
     opening_s: Floats | None = None
     if not isinstance(arrivals, ClosedLoopArrivals):
@@ -88,11 +101,11 @@ def arrange(
         arrival_s[first] = opening_s[: len(first)]
         if sessions is None:
             return Chains(arrival_s, None, None, first, turn)
-    return _chained(arrivals, sessions, seed, arrival_s, first, turn)
+    return _chained(arrivals, sessions, seed, arrival_s, first, turn, warmup)
 
 
 def _chained(
-    arrivals: Arrivals, sessions: SessionSpec | None, seed: int, arrival_s: Floats, first: Ints, turn: Ints
+    arrivals: Arrivals, sessions: SessionSpec | None, seed: int, arrival_s: Floats, first: Ints, turn: Ints, warmup: int
 ) -> Chains:
     """Fill in what follows what: turns of a session, and the users of a closed loop."""
     n = len(turn)
@@ -102,15 +115,20 @@ def _chained(
         later = np.flatnonzero(turn)
         after[later] = later - 1
         think_s[later] = pauses(sessions.think_s, sessions.think_cv, n, stream(seed, Aspect.SESSION_THINK))[later]
+    in_turn = None
     if isinstance(arrivals, ClosedLoopArrivals):
         last = np.append(first[1:], n) - 1
         users = arrivals.concurrency
-        arrival_s[first[:users]] = 0.0
-        follows = first[users:]
-        after[follows] = last[: len(follows)]
+        arrival_s[first[: min(users, warmup) if warmup else users]] = 0.0
+        place = np.arange(len(first))
+        follows = np.where(place < warmup, place, place - warmup) >= users
+        if arrivals.queue == "shared":
+            in_turn = first[follows]
+        else:
+            after[first[follows]] = last[place[follows] - users]
         rest = pauses(arrivals.think_s, arrivals.think_cv, len(first), stream(seed, Aspect.THINK))
-        think_s[follows] = rest[users:]
-    return Chains(arrival_s, after, think_s, first, turn)
+        think_s[first[follows]] = rest[follows]
+    return Chains(arrival_s, after, think_s, first, turn, in_turn)
 
 
 def _enumerate_turns(turns: Ints, count: int | None) -> tuple[Ints, Ints]:

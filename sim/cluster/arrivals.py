@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -53,13 +54,38 @@ def to_ticks(seconds: float, tick_s: float) -> Tick:
     return seconds if tick_s == 1.0 else round(seconds / tick_s)
 
 
-def followers_of(workload: Workload) -> dict[int, list[int]]:
-    """Requests that wait for each request to finish."""
-    followers: dict[int, list[int]] = {}
-    if workload.after is not None:
-        for index in np.flatnonzero(workload.after >= 0).tolist():
-            followers.setdefault(int(workload.after[index]), []).append(index)
-    return followers
+class Followers:
+    """Requests that wait for others to end: for a certain one, for any, or for the last of a warm-up.
+
+    Args:
+        workload: with its columns ``after``, ``in_turn`` and ``warmup``.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._chained: dict[int, list[int]] = {}
+        follows = np.zeros(len(workload), bool)
+        if workload.after is not None:
+            follows = workload.after >= 0
+            for index in np.flatnonzero(follows).tolist():
+                self._chained.setdefault(int(workload.after[index]), []).append(index)
+        self._in_turn: deque[int] = deque()
+        if workload.in_turn is not None:
+            self._in_turn.extend(workload.in_turn.tolist())
+            follows[workload.in_turn] = True
+        self._warmup = self.warming = workload.warmup
+        self._openers = np.flatnonzero(np.isnan(workload.arrival_s) & ~follows).tolist() if workload.warmup else []
+
+    def after(self, index: int) -> list[int]:
+        """Who is to be sent now that request ``index`` is over; a warm-up lets nobody follow from beyond it."""
+        due = list(self._chained.get(index, ()))
+        warm = index < self._warmup
+        if self._in_turn and (self._in_turn[0] < self._warmup) == warm:
+            due.append(self._in_turn.popleft())
+        if warm:
+            self.warming -= 1
+            if not self.warming:
+                due += self._openers
+        return due
 
 
 def timed_requests(workload: Workload, tick_s: float, to_queue: Tick) -> Iterator[Request]:

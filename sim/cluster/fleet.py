@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import simpy
 
-from sim.cluster.arrivals import Arrival, ClientPath, after, followers_of, request_of, timed_requests, to_ticks
+from sim.cluster.arrivals import Arrival, ClientPath, Followers, after, request_of, timed_requests, to_ticks
 from sim.cluster.handover import Handoff, Handover
 from sim.cluster.lifecycle import Change, Lifecycle
 from sim.cluster.pool import Pool, PoolPlan
@@ -90,7 +90,7 @@ class Fleet:
         self.notes: tuple[str, ...] = ()
         self._live: dict[int, Request] = {}
         self._due: deque[int] = deque()
-        self._followers = followers_of(workload)
+        self._followers = Followers(workload)
         self._jump, self._on_line = jump, on_line
         self._scripted = deque(sorted((step, index) for index, step in (arrival_steps or {}).items()))
         self._max_retries, self._retry_delay = max_retries, to_ticks(retry_delay_s, tick_s)
@@ -249,9 +249,9 @@ class Fleet:
             requests = self._handover.lost(replica, requests)
         for request in requests:
             if request.attempts > self._max_retries:
-                request.finish = -1
+                request.finish = -1.0
                 if request.first_token >= self.env.now:
-                    request.first_token = -1  # it was in flight
+                    request.first_token = -1.0  # it was in flight
                 self.recorder.request(request, LOST)
                 del self._live[request.id]
                 self._over_with(request)
@@ -268,7 +268,11 @@ class Fleet:
         self._over += 1
         if self._progress and not self._over % 256:
             self._progress(self._over / len(self.workload))
-        for follower in self._followers.get(request.id, ()):
+        warming = self._followers.warming
+        due = self._followers.after(request.id)
+        if warming and not self._followers.warming:
+            self.recorder.begin(self.env.now)
+        for follower in due:
             think = 0.0 if self.workload.think_s is None else float(self.workload.think_s[follower])
             ticks = to_ticks(think, self._tick_s)
             if ticks + self._to_queue > 0:

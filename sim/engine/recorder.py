@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from sim.engine.jump import Jump
 from sim.engine.request import Request, Tick
@@ -11,7 +13,6 @@ from sim.engine.step import Step
 from sim.records import REQUEST_COLUMNS, STATUS, STEP_COLUMNS, Columns
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from sim.engine.replica import Replica
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 COMPLETED, REJECTED, UNFINISHED, LOST = range(len(STATUS))
 Row = list[float]
 _USED_BLOCKS_END = [name for name, _ in STEP_COLUMNS].index("used_blocks_end")
+
+
+class Counted(NamedTuple):
+    """What a run has measured: rows of `REQUEST_COLUMNS` by id and of `STEP_COLUMNS`, gaps, tokens of each gap."""
+
+    requests: Columns
+    steps: Columns
+    gaps_s: NDArray[np.float64]
+    gap_tokens: NDArray[np.int64]
 
 
 def memory_of_run(scheduler: Scheduler, moved: int, held_tokens: int, stranded: int = 0) -> tuple[int, int, int]:
@@ -46,7 +56,22 @@ class Recorder:
         self.gap_tokens = array("q")  # how many tokens each of `gaps_s` stands for
         self.reasons: list[str] = []
         self.tick_s = tick_s
+        self._from: tuple[float, int] | None = None  # seconds and gaps before which nothing counts
         self._first_delay_s, self._last_delay_s = delays_s
+
+    def begin(self, now: Tick) -> None:
+        """What was recorded up to now belongs to a warm-up."""
+        self._from = now * self.tick_s, len(self.gaps_s)
+
+    def counted(self, warmup: int) -> Counted:
+        """What was measured: all but the first ``warmup`` requests by id, and what happened until they were over."""
+        requests = self.requests.sorted_by("id")
+        gaps_s, gap_tokens = np.asarray(self.gaps_s), np.asarray(self.gap_tokens)
+        if not warmup:
+            return Counted(requests, self.steps, gaps_s, gap_tokens)
+        since_s, gap = self._from or (float("inf"), len(gaps_s))
+        measured, started = np.asarray(requests.column("id")) >= warmup, np.asarray(self.steps.column("start_s"))
+        return Counted(requests.where(measured), self.steps.where(started >= since_s), gaps_s[gap:], gap_tokens[gap:])
 
     # -- requests -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class Demand:
         shared = np.zeros(len(prompt))
         if prefix_caching and workload.prefixes is not None:
             shared = np.minimum(shareable_tokens(workload), prompt - 1).astype(np.float64)
-        chained = workload.after is not None and bool((workload.after >= 0).any())
+        chained = workload.in_turn is not None or (workload.after is not None and bool((workload.after >= 0).any()))
         order = np.argsort(workload.arrival_s, kind="stable")
         return cls(
             arrival_s=workload.arrival_s[order],

@@ -72,7 +72,12 @@ def replay(spec: TraceSpec, seed: int, base_dir: Path | None = None) -> Workload
     if len(kept) < len(workload):
         notes += (f"The stages end after {len(kept)} of the trace's {len(workload)} requests.",)
     return dataclasses.replace(
-        kept, arrival_s=chains.arrival_s, after=chains.after, think_s=chains.think_s, notes=notes
+        kept,
+        arrival_s=chains.arrival_s,
+        after=chains.after,
+        think_s=chains.think_s,
+        in_turn=chains.in_turn,
+        notes=notes,
     )
 
 

@@ -44,7 +44,10 @@ def write_trace(workload: Workload, path: Path | str, hash_block_size: int = 16)
 
 
 def _columns(workload: Workload, hash_block_size: int) -> dict[str, list[Any]]:
-    """Column name to values; None where a request has none."""
+    """Column name to values; None where a request has none. Raises `InputError` for what no column can say."""
+    if workload.in_turn is not None or workload.warmup:
+        problem = "holds requests that are sent when any other ends, or that are not measured"
+        raise InputError("workload", problem, "a trace says times and which request follows which: leave both out")
     arrivals = workload.arrival_s
     columns: dict[str, list[Any]] = {
         "arrival_s": [None if gap else time for time, gap in zip(arrivals.tolist(), np.isnan(arrivals), strict=True)],
