@@ -22,13 +22,15 @@ app = typer.Typer(
 )
 
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Torch threads on the CPU; all cores where not given.", show_default=False)
+    int | None,
+    typer.Option(metavar="N", min=1, help="Torch threads on the CPU; all cores where not given.", show_default=False),
 ]
 ClockName = Annotated[
     str,
     typer.Option(
         "--clock",
-        help="wall, or core: what one thread used of a core, for a CPU that others use too (with --threads 1).",
+        metavar="wall|core",
+        help="core: what one thread used of a core, for a CPU that others use too (with --threads 1).",
     ),
 ]
 
@@ -36,15 +38,17 @@ ClockName = Annotated[
 @app.command()
 def run(
     out: Annotated[Path, typer.Option("--out", metavar="FILE.parquet", help="The table to write.")],
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="What is measured.")] = "cpu",
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Time the exact shapes of this model first.", show_default=False),
     ] = None,
     tensor_parallel_size: Annotated[
-        int, typer.Option("--tensor-parallel-size", "--tp", min=1, help="Shapes of one rank of so many.")
+        int, typer.Option("--tensor-parallel-size", "--tp", metavar="N", min=1, help="Shapes of one rank of so many.")
     ] = 1,
-    budget_s: Annotated[float, typer.Option("--budget-s", min=1, help="Seconds that the run may take.")] = 300.0,
+    budget_s: Annotated[
+        float, typer.Option("--budget-s", metavar="SECONDS", min=1, help="What the run may take.")
+    ] = 300.0,
     families: Annotated[
         list[str], typer.Option("--family", metavar="FAMILY", help="Only this family; repeatable.")
     ] = [],  # noqa: B006 (Typer copies it)
@@ -93,7 +97,7 @@ def engine(
     arguments: Annotated[
         list[str], typer.Option("--engine-arg", metavar="KEY=VALUE", help="Setting of the engine; repeatable.")
     ] = [],  # noqa: B006
-    requests: Annotated[int, typer.Option(min=5, help="Of each mix.")] = 40,
+    requests: Annotated[int, typer.Option(metavar="N", min=5, help="Of each mix.")] = 40,
     hardware: Annotated[
         str | None, typer.Option(metavar="NAME", help="With --profile: the profile whose kernels the engine ran on.")
     ] = None,
@@ -147,11 +151,9 @@ def check(
     end_to_end: Annotated[
         bool, typer.Option("--end-to-end", help="Serve a real decoder on this CPU and compare with the prediction.")
     ] = False,
-    models: Annotated[
-        str, typer.Option(help="Comma-separated: gqa, mla, gqa-small, mla-small.", show_default=True)
-    ] = "gqa,mla",
+    models: Annotated[str, typer.Option(metavar="A,B,...", help="Of gqa, mla, gqa-small, mla-small.")] = "gqa,mla",
     small: Annotated[bool, typer.Option("--small", help="Seconds instead of minutes; less to judge by.")] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Torch threads.")] = 1,
+    threads: Annotated[int, typer.Option(metavar="N", min=1, help="Torch threads.")] = 1,
     clock: ClockName = "wall",
     as_json: AsJson = False,
 ) -> None:

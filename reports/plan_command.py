@@ -30,7 +30,8 @@ def plan(
         int, typer.Option(metavar="N", help="GPUs of the whole deployment.", rich_help_panel=_Money)
     ] = 8,
     max_usd_per_hour: Annotated[
-        float | None, typer.Option(metavar="DOLLARS", help="An hour of the whole deployment.", rich_help_panel=_Money)
+        float | None,
+        typer.Option(metavar="DOLLARS", help="What the whole deployment may cost an hour.", rich_help_panel=_Money),
     ] = None,
     max_watts: Annotated[
         float | None,

@@ -101,10 +101,21 @@ def _parameters(command: Any) -> Iterator[str]:
     for parameter in command.params:
         if parameter.name in ("help", "install_completion", "show_completion"):
             continue
-        names = ", ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts))
-        if parameter.param_type_name == "argument":
-            names = f"`{parameter.metavar or parameter.name.upper()}`"
-        text = getattr(parameter, "help", None) or ""
-        rows.append(f"| {names} | {' '.join(text.split()).replace('|', '&#124;')} |")
+        flag = getattr(parameter, "is_flag", False) or bool(parameter.secondary_opts)
+        value = "" if flag else (parameter.metavar or "VALUE").replace("|", " or ")
+        named = () if parameter.param_type_name == "argument" else (*parameter.opts, *parameter.secondary_opts)
+        names = ", ".join(f"`{each} {value}`".replace(" `", "`") for each in named) or f"`{value}`"
+        text = " ".join((getattr(parameter, "help", None) or "").split()).replace("|", "&#124;")
+        rows.append(f"| {names} | {text} | {_standing(parameter)} |")
     if rows:
-        yield from ("| option | does |", "|---|---|", *rows, "")
+        yield from ("| option | does | default |", "|---|---|---|", *rows, "")
+
+
+def _standing(parameter: Any) -> str:
+    """The value that an option has where nobody gives one; nothing where its text says it."""
+    default = parameter.default
+    if parameter.required:
+        return "required"
+    if isinstance(default, bool):
+        return f"`{(parameter.opts if default else parameter.secondary_opts)[0]}`" if parameter.secondary_opts else ""
+    return f"`{default}`" if isinstance(default, int | float | str) and default != "" else ""

@@ -30,7 +30,7 @@ Hardware = Annotated[str | None, typer.Option(metavar="NAME", help="The GPU, whi
 Deployment = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Scenario of the deployment that a result was measured on.")
 ]
-Seconds = Annotated[float | None, typer.Option(help="Over which a dump of /metrics was counted.")]
+Seconds = Annotated[float | None, typer.Option(metavar="N", help="Over which a dump of /metrics was counted.")]
 
 
 def convert(
