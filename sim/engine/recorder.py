@@ -6,6 +6,7 @@ from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.engine.jump import Jump
 from sim.engine.request import Request, Tick
@@ -13,8 +14,6 @@ from sim.engine.step import Step
 from sim.records import REQUEST_COLUMNS, STATUS, STEP_COLUMNS, Columns
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sim.engine.replica import Replica
     from sim.engine.scheduler import Scheduler
 
