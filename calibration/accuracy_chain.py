@@ -23,6 +23,15 @@ KERNEL_TARGETS: Final = {
     ("prefill_attention", "fp8"): (6.0, 25.0),
 }
 COLLECTIVE_TARGET: Final = (4.0, 15.0)
+#: What no target was set for.
+UNTARGETED: Final = {
+    ("mla_decode", "bf16"): "MLA decode bf16",
+    ("mla_decode", "fp8"): "fp8 cache",
+    ("mla_prefill", "bf16"): "MLA prefill bf16",
+    ("experts", "bf16"): "experts bf16",
+    ("experts", "fp8"): "fp8",
+    ("experts", "fp8_block"): "fp8 block",
+}
 _RANKS: Final = (2, 4, 8)
 _HEADS: Final = ("device", "bf16 products", "fp8", "fp8 block", "decode attention bf16", "fp8 cache",
                  "prefill attention bf16", "fp8 cache", *(f"all-reduce, {ranks} GPUs" for ranks in _RANKS))  # fmt: skip
@@ -90,6 +99,15 @@ def kernel_table() -> str:
         found = kernel_residuals(profile)
         rows.append([profile.name, *(_cell(*found[name]) if name in found else "-" for name in names)])
     return table(_HEADS, rows)
+
+
+def untargeted_table() -> str:
+    """The same for latent attention and experts, which have no targets."""
+    rows = []
+    for profile in fitted_devices():
+        sections = [getattr(profile.kernels, family).get(dtype) for family, dtype in UNTARGETED]
+        rows.append([profile.name, *(_pair(each.residual) if each and each.residual else "-" for each in sections)])
+    return table(("device", *UNTARGETED.values()), rows)
 
 
 def engine_runs(folder: Path = ENGINE_RUNS) -> EngineCalibration:

@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from calibration.accuracy_chain import LOOP_SOURCE, engine_runs, engine_table, kernel_table, loop_table
+from calibration.accuracy_chain import (
+    LOOP_SOURCE,
+    engine_runs,
+    engine_table,
+    kernel_table,
+    loop_table,
+    untargeted_table,
+)
 from calibration.accuracy_tables import MAIN, case_table, group_table, metric_table, table
 from calibration.accuracy_targets import (
     CLOSED_TARGETS,
@@ -35,6 +42,7 @@ from calibration.accuracy_text import (
     LEFT_OUT,
     NOT_MODELLED,
     SCORING,
+    UNTARGETED_KERNELS,
 )
 from calibration.cases import Case, load_cases
 from calibration.cases_replay import replays
@@ -79,7 +87,7 @@ def page(cases: Report, replayed: Report, engine: EngineCalibration) -> str:
         metric_table(closed, CLOSED_TARGETS, CLOSED_TARGETS),
     ]
     parts += [group_table(closed, "engine", tuple(CLOSED_TARGETS))]
-    parts += ["## Kernels, on shapes not fitted on", KERNELS, kernel_table()]
+    parts += ["## Kernels, on shapes not fitted on", KERNELS, kernel_table(), UNTARGETED_KERNELS, untargeted_table()]
     parts += ["## A real engine, step by step", ENGINE_RUNS, engine_table(engine)]
     parts += ["## The closed loop on a CPU", CPU_LOOP.format(source=LOOP_SOURCE), loop_table()]
     pools = cases.where(knee="none")

@@ -13,6 +13,7 @@ from calibration.accuracy_chain import (
     kernel_residuals,
     kernel_table,
     loop_table,
+    untargeted_table,
 )
 from calibration.accuracy_targets import Standing, reasons, standings, targets_table
 from calibration.engine_runs.calibrate import EngineCalibration
@@ -35,7 +36,7 @@ def test_the_page_shows_the_kernels_of_the_shipped_profiles_and_the_engine_as_it
     engine: EngineCalibration,
 ) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for part in (kernel_table(), engine_table(engine), loop_table()):
+    for part in (kernel_table(), untargeted_table(), engine_table(engine), loop_table()):
         assert part in page
 
 
