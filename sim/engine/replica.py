@@ -119,7 +119,7 @@ class Replica(EngineProcess):
         joined = inbox.settle()
         for request in joined:
             request.first_token = request.last_token = self.env.now
-        self._times.joined(len(joined), self.env.now)
+        self._times.joined(sum([request.in_group for request in joined]), self.env.now)
 
     def _start(self, step: Step) -> None:
         """Ask the cost, run the step as soon as the one before has ended, and stamp its tokens."""

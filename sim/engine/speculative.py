@@ -232,6 +232,11 @@ class SpeculativeScheduler(VllmScheduler):
                 done.append(request)
         return done
 
+    def begin_decoding(self, request: Request) -> None:
+        """Take in a request that was prefilled elsewhere: its first step here has nothing to verify yet."""
+        request.drafts = 0
+        self.partial.append(request)
+
     # -- going out ----------------------------------------------------------------------------------------------------
 
     def preempt(self, step: Step, victim: Request, tokens_in_step: int, undone: int = 0) -> None:

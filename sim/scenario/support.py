@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from sim.errors import InputError
+from sim.scenario.pools import pools_of
 from sim.scenario.presets import family
 from sim.scenario.scenario import Scenario
 
@@ -19,7 +20,19 @@ _SPLIT: Final = ("vllm", "sglang", "tensorrt-llm")
 
 
 def require_supported(scenario: Scenario) -> None:
-    """Raise `InputError` if ``scenario`` asks for something that `simulate` would have to ignore."""
+    """Raise `InputError` if ``scenario``, or one of its pools, asks for something that `simulate` would ignore."""
+    _require(scenario)
+    if scenario.cluster.disaggregation is None:
+        return
+    for name, pool in pools_of(scenario).items():
+        try:
+            _require(pool)
+        except InputError as error:
+            where = f"cluster.disaggregation.{name}.{error.field}"
+            raise InputError(where, error.problem, error.remedy) from None
+
+
+def _require(scenario: Scenario) -> None:
     engine = family(scenario.engine.preset)
     if scenario.layout.pipeline_parallel_size > 1 and engine not in _PIPELINED:
         raise InputError(
@@ -98,5 +111,3 @@ def _unsupported_with_drafts(scenario: Scenario) -> Iterator[tuple[str, object, 
         yield "engine.speculative", f"speculation with the scheduler of '{engine.preset}'", "set engine.preset to vllm"
     if layout.pipeline_parallel_size > 1:
         yield "engine.speculative", "speculation over pipeline stages", remedy
-    if scenario.cluster.disaggregation is not None:
-        yield "engine.speculative", "speculation with prefill and decode apart", remedy

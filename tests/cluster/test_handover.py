@@ -15,6 +15,8 @@ from sim.cluster.pool import PoolPlan
 from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.cost import LinearStepTimer
 from sim.engine.config import EngineConfig
+from sim.engine.speculative_acceptance import DrawnAcceptance, SurvivalByPosition
+from sim.engine.speculative_config import Speculation
 from sim.workload import Workload
 
 US = 1e-6
@@ -152,7 +154,20 @@ def test_every_gap_between_tokens_is_counted_once() -> None:
     assert gaps == pytest.approx(spans)
 
 
-@pytest.mark.parametrize("seed", range(60))
+def test_drafts_begin_with_the_second_step_on_the_decode_side() -> None:
+    """One token of seven comes with the cache, one of a step with nothing to verify, four and the last of two more."""
+    acceptance = DrawnAcceptance(0, SurvivalByPosition.constant(1.0, 3))
+    drafting = replace(CONFIG, speculation=Speculation(3, acceptance, 3, False, None))
+    fleet = split(load([0.0], output=7), prefill=drafting, decode=drafting)
+    assert us(fleet, "first_token_s") == [1100]
+    assert us(fleet, "finish_s") == [1100 + 3 * 1000]
+    steps = fleet.recorder.steps
+    assert list(steps.column("draft_tokens")) == [0, 0, 3]
+    assert list(steps.column("steps")) == [1, 1, 2]
+    assert sum(steps.column("accepted_tokens")) == 3
+
+
+@pytest.mark.parametrize("seed", range(150))
 def test_jumps_change_no_record(seed: int) -> None:
     runs = [random_run(seed, jump) for jump in (True, False)]
     for name in runs[0].recorder.requests.names:
@@ -187,6 +202,11 @@ def random_run(seed: int, jump: bool) -> Fleet:
         )
         for _ in range(2)
     ]
+    if rng.random() < 0.4:
+        drafts = rng.choice([1, 3])
+        acceptance = DrawnAcceptance(seed, SurvivalByPosition.constant(rng.uniform(0.1, 0.9), drafts))
+        spec = Speculation(drafts, acceptance, rng.choice([0, drafts]), rng.random() < 0.5, None)
+        configs = [replace(config, async_scheduling=False, speculation=spec) for config in configs]
     timer = LinearStepTimer(rng.choice([100, 1000]), rng.choice([0, 3]), rng.choice([0, 7]))
     plan = PoolPlan([configs[1]] * rng.choice([1, 2]), timer, rng.choice([RoundRobin, LeastLoaded])(), name="decode")
     handoff = Handoff(

@@ -17,6 +17,7 @@ from sim.scenario.support import require_supported
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("speculative-*.yaml"))
 POOL: dict[str, Any] = {"replicas": 1, "layout": {}}
+STAGED: dict[str, Any] = {"replicas": 1, "layout": {"pipeline_parallel_size": 2}}
 EAGLE: dict[str, Any] = {"method": "eagle", "head_layers": 1, "num_speculative_tokens": 3, "acceptance_rate": 0.7}
 DRAFT: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": 3, "acceptance_rate": 0.7}
 
@@ -84,7 +85,7 @@ def test_drafters_that_do_not_fit_the_model_are_refused(spec: dict[str, Any], fi
     [
         {"engine": {"preset": "sglang"}},
         {"layout": {"pipeline_parallel_size": 2}},
-        {"cluster": {"disaggregation": {"prefill": POOL, "decode": POOL, "transfer_gb_per_s": 50}}},
+        {"cluster": {"disaggregation": {"prefill": POOL, "decode": STAGED, "transfer_gb_per_s": 50}}},
     ],
 )
 def test_what_drafts_are_not_simulated_with_is_refused(change: dict[str, Any]) -> None:
