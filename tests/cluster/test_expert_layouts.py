@@ -1,4 +1,4 @@
-"""Layouts of real models with data-parallel ranks and experts: equality, memory, and a production day."""
+"""Layouts of real models with data-parallel ranks and experts: equality and memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 
 from sim import Scenario, simulate
 from sim.assemble import assemble
-from sim.cost.joint import JointModel
-from sim.cost.shape import StepShape
 from sim.errors import InputError
 
 SMALL_MOE = "deepseek-ai/DeepSeek-V2-Lite"
@@ -90,83 +88,6 @@ def test_latent_attention_in_ranks_holds_nearly_as_many_times_the_context_as_the
 
     ratio = tokens(data_parallel_size=8, enable_expert_parallel=True) / tokens(tensor_parallel_size=8)
     assert ratio == pytest.approx(7.7, abs=0.1)
-
-
-# DeepSeek's account of a day of serving V3 and R1 (github.com/deepseek-ai/open-infra-index, day 6, 27 February 2025):
-# per node of 8 H800, 73,700 input tokens a second while prefilling, 56.3 % of them from the cache, and 14,800 output
-# tokens a second while decoding, at 4,989 tokens of context on average and 20 to 22 output tokens a second and request.
-INPUT_PER_NODE_S, OUTPUT_PER_NODE_S = 73_700, 14_800
-CONTEXT, HIT_SHARE = 4989, 0.563
-SECONDS_PER_TOKEN = 1 / 21
-
-
-def production(ranks: int, hardware: str = "h800", **layout: Any) -> JointModel:
-    """32 redundant experts and moderately skewed load levelled by copies: assumed (docs/layouts.md)."""
-    spread = {
-        "data_parallel_size": ranks,
-        "enable_expert_parallel": True,
-        "expert_load": {"distribution": "power_law", "exponent": 0.5},
-        "enable_eplb": True,
-        "num_redundant_experts": 32,
-        **layout,
-    }
-    engine = {"max_model_len": 16_384, "max_num_batched_tokens": 16_384 if ranks == 32 else 256}
-    timer = assemble(scenario("deepseek-ai/DeepSeek-V3", hardware, layout=spread, engine=engine)).timer
-    assert isinstance(timer, JointModel)
-    return timer
-
-
-def decode_per_node_s(timer: JointModel, batch: int, context: int) -> float:
-    return 8 * batch / timer.step(StepShape(batch, batch * context, batch * context, sampled_seqs=batch))
-
-
-def prefill_per_node_s(timer: JointModel, new: int, cached: int) -> float:
-    """New tokens of prompts, as many as 16,384 new tokens a rank hold."""
-    shape = StepShape()
-    for _ in range(16_384 // new):
-        shape.add_prefill(new, cached, None)
-    shape.sampled_seqs = shape.prefill_seqs
-    return 8 * shape.prefill_tokens / timer.step(shape)
-
-
-def test_decoding_of_a_production_day() -> None:
-    """EP144 at the batch that decodes 21 tokens a second and request."""
-    timer = production(144, all2all_backend="deepep_low_latency")
-    batch = next(n for n in range(200, 0, -1) if decode_per_node_s(timer, n, CONTEXT) / 8 / n >= 1 / SECONDS_PER_TOKEN)
-    assert decode_per_node_s(timer, batch, CONTEXT) == pytest.approx(OUTPUT_PER_NODE_S, rel=0.25)
-
-
-def test_prefill_of_a_production_day_was_not_at_its_limit() -> None:
-    """EP32 on prompts of the average context in a pool that is always full: more than the mean of the day."""
-    new = round(CONTEXT * (1 - HIT_SHARE))
-    whole, halves = (
-        prefill_per_node_s(
-            production(32, all2all_backend="deepep_high_throughput", enable_dbo=split), new, CONTEXT - new
-        )
-        / (1 - HIT_SHARE)
-        for split in (False, True)
-    )
-    assert INPUT_PER_NODE_S < whole < 1.35 * INPUT_PER_NODE_S
-    assert whole < halves < 2 * INPUT_PER_NODE_S
-
-
-def test_prefill_under_full_load_lies_between_whole_and_half_batches() -> None:
-    """SGLang on four nodes of 8 H100, prompts of 4,096: 50.3k a second and node (lmsys.org, 5 May 2025)."""
-    whole, halves = (
-        prefill_per_node_s(
-            production(32, "h100-sxm", all2all_backend="deepep_high_throughput", enable_dbo=split), 4096, 0
-        )
-        for split in (False, True)
-    )
-    assert whole == pytest.approx(50_300, rel=0.15)
-    assert whole < 50_300 < halves < 1.45 * 50_300
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_decoding_under_full_load(split: bool) -> None:
-    """SGLang on nine nodes of 8 H100, 256 requests a GPU with prompts of 2,000: 22.3k a second and node (as above)."""
-    timer = production(72, "h100-sxm", all2all_backend="deepep_low_latency", enable_dbo=split)
-    assert decode_per_node_s(timer, 256, 2050) == pytest.approx(22_300, rel=0.25)
 
 
 def test_stages_of_ranks_that_share_experts_hold_more_context_and_answer_more_slowly() -> None:
