@@ -132,7 +132,7 @@ class RankGroup:
         self._in_flight: deque[tuple[Tick, list[Rank]]] = deque()
         self._last_end: Tick = 0
         self._jump: Jump | None = None
-        self._alarm: simpy.Event | None = None
+        self._alarm: Alarm | None = None
         self._idle: simpy.Event | None = None
         self._alive = True
         for rank in self.ranks:
@@ -155,9 +155,7 @@ class RankGroup:
             for rank in self.ranks:
                 rank.shorten(self._jump.steps)
             assert self._alarm is not None
-            moved = Alarm(self.env, self._jump.wake - self.env.now, self.ranks[0].alarm_priority)
-            moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
-            self._alarm = moved
+            self._alarm = self._alarm.moved(self._jump.wake - self.env.now, self.ranks[0].alarm_priority)
 
     def halt(self) -> None:
         """Stop at once and for good: the engine failed with all its ranks."""

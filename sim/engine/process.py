@@ -29,6 +29,12 @@ class Alarm(simpy.Event):
         self._value = None
         env.schedule(self, priority, delay)
 
+    def moved(self, delay: SimTime, priority: EventPriority) -> Alarm:
+        """Another that wakes who waits for this one, after ``delay`` from now; this one goes off unheard."""
+        other = Alarm(self.env, delay, priority)
+        other.callbacks, self.callbacks = self.callbacks, []
+        return other
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EngineProcess(ABC):
@@ -53,7 +59,7 @@ class EngineProcess(ABC):
         self.on_start: Callable[[Request, Tick], None] | None = None
         self._last_end: Tick = 0.0
         self._jump: Jump | None = None
-        self._alarm: simpy.Event | None = None
+        self._alarm: Alarm | None = None
         self._idle: simpy.Event | None = None
         self._alive = True
         env.process(self._live())
@@ -86,7 +92,8 @@ class EngineProcess(ABC):
             self._idle.succeed()
             self._idle = None
         elif self._jump is not None and self._jump.shorten(self.env.now):
-            self._move_alarm(self._jump.wake)
+            assert self._alarm is not None
+            self._alarm = self._alarm.moved(self._jump.wake - self.env.now, self.alarm_priority)
 
     def crash(self) -> list[Request]:
         """Stop at once and for good; return the requests that were here, those running first."""
@@ -155,10 +162,3 @@ class EngineProcess(ABC):
         env = self.env
         alarm = self._alarm = Alarm(env, tick - env.now, self.alarm_priority)
         return alarm
-
-    def _move_alarm(self, tick: Tick) -> None:
-        """Wake up at ``tick`` instead: the old timer goes off unheard."""
-        assert self._alarm is not None
-        moved = Alarm(self.env, tick - self.env.now, self.alarm_priority)
-        moved.callbacks, self._alarm.callbacks = self._alarm.callbacks, []
-        self._alarm = moved
