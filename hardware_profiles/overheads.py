@@ -8,6 +8,13 @@ from hardware_profiles.figures import Figure
 from sim.schema import StrictModel
 
 
+class TokenPages(StrictModel):
+    """Attention over a cache in pages of one token: times as long as over the pages of the kernel tables."""
+
+    decode: Figure
+    prefill: Figure
+
+
 class EngineOverheads(StrictModel):
     """Constants of one engine generation. Seconds, each with provenance.
 
@@ -21,6 +28,7 @@ class EngineOverheads(StrictModel):
         completion_s: last token out of the engine to the client's end of stream.
         stream_token_s: token out of the engine to the client.
         max_cudagraph_tokens: largest batch of tokens that replays a CUDA graph.
+        token_pages: of FlashAttention 3 on Hopper, where the engine's pages may hold one token.
     """
 
     engine: str
@@ -33,3 +41,4 @@ class EngineOverheads(StrictModel):
     completion_s: Figure
     stream_token_s: Figure
     max_cudagraph_tokens: int = Field(ge=0)
+    token_pages: TokenPages | None = None

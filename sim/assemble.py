@@ -34,7 +34,7 @@ from sim.models.kv_format import KvFormat, resolve_kv_format
 from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
-from sim.release import picks_of, release_of, sampler_of
+from sim.release import pace_of, picks_of, release_of, sampler_of
 from sim.retention import kept_tokens
 from sim.scenario import Scenario
 from sim.scenario.drafts import draft_of
@@ -184,6 +184,7 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
     overlaps = scenario.engine.async_scheduling and not _waits_in_a_pipeline(scenario)
     routing = routing_of(served.arch, layout, USUAL_SKEW)
     how: dict[str, Any] = {"sampler": sampler_of(scenario.engine, served.arch), "picks": picks_of(scenario.engine)}
+    how["pace"] = pace_of(scenario.engine, served.overheads, served.hardware)
     if spec is None:
         options: dict[str, Any] = {"async_scheduling": overlaps, "routing": routing, **how}
         together = steps_together(served.arch, layout)

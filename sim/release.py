@@ -1,9 +1,12 @@
-"""What an engine's release decides besides scheduling: memory, how tokens are drawn, how picked ones are attended."""
+"""What an engine and its release decide besides scheduling: memory, how tokens are drawn and attended."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from hardware_profiles.overheads import EngineOverheads
+from hardware_profiles.profile import HardwareProfile
+from sim.cost.attention import AS_IN_TABLES, KernelPace
 from sim.cost.operators import Sampler
 from sim.cost.sparse import Picks
 from sim.errors import InputError
@@ -43,6 +46,22 @@ def picks_of(engine: EngineSpec) -> Picks:
     name = family(engine.preset)
     padded = name == "tensorrt-llm" or (name == "vllm" and _version(engine.version) < _FIRST_COUNTED)
     return Picks(padded=padded, expands_short=name == "sglang")
+
+
+def pace_of(engine: EngineSpec, overheads: EngineOverheads, hardware: HardwareProfile) -> KernelPace:
+    """How attention kernels differ from those of the tables: FlashAttention 3 gathers pages of one token.
+
+    Raises `InputError` on devices where that was not measured.
+    """
+    if engine.attention_backend is None:
+        return AS_IN_TABLES
+    if hardware.generation != "hopper":
+        problem = f"{engine.attention_backend} on {hardware.name}, and what it costs is known of Hopper alone"
+        raise InputError("engine.attention_backend", problem, "set it to null, or choose an H100, H200, H800 or H20")
+    pages = overheads.token_pages
+    if engine.block_size > 1 or pages is None:
+        return AS_IN_TABLES
+    return KernelPace(pages.decode.value, pages.prefill.value)
 
 
 def _version(release: str | None) -> tuple[int, ...]:

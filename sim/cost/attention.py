@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from hardware_profiles.assume import (
     decode_attention_fit,
@@ -26,14 +27,25 @@ CONTEXT_NODES = (1, *(2**power for power in range(6, 21)))
 REMEMBERED = 1 << 16  # corrections of prefill shapes kept at a time
 
 
+class KernelPace(NamedTuple):
+    """How many times as long as in the tables attention over heads takes."""
+
+    decode: float = 1.0
+    prefill: float = 1.0
+
+
+AS_IN_TABLES: Final = KernelPace()
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionKernel:
-    """The attention of ``count`` equal layers on one rank."""
+    """The attention of ``count`` equal layers on one rank; ``pace`` is of heads, not of latents."""
 
     attention: Attention
     heads: int
     kv_heads: int
     count: int
+    pace: KernelPace = AS_IN_TABLES
 
     @property
     def windowed(self) -> bool:
@@ -44,10 +56,10 @@ class AttentionKernel:
 def decode_table(kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat, seqs: int) -> Table:
     """Seconds of all layers against the summed contexts of ``seqs`` sequences."""
     if kernel.attention.kind == "mla":
-        one = _latent_decode(kernel, hardware, kv, seqs)
+        one, times = _latent_decode(kernel, hardware, kv, seqs), 1.0 * kernel.count
     else:
-        one = _head_decode(kernel, hardware, kv, seqs)
-    return Table([seqs * node for node in CONTEXT_NODES], [kernel.count * one(node) for node in CONTEXT_NODES])
+        one, times = _head_decode(kernel, hardware, kv, seqs), kernel.pace.decode * kernel.count
+    return Table([seqs * node for node in CONTEXT_NODES], [times * one(node) for node in CONTEXT_NODES])
 
 
 def _head_decode(
@@ -99,9 +111,10 @@ class PrefillAttention:
     def __init__(self, kernel: AttentionKernel, hardware: HardwareProfile, kv: KvFormat) -> None:
         a = kernel.attention
         self.windowed = kernel.windowed
-        self._count, self._heads = kernel.count, kernel.heads
-        self._dims = a.head_dim + a.v_head_dim
         latent = a.kind == "mla"
+        self._count = kernel.count * (1.0 if latent else kernel.pace.prefill)
+        self._heads = kernel.heads
+        self._dims = a.head_dim + a.v_head_dim
         self._kv_heads = kernel.heads if latent else kernel.kv_heads
         find = mla_prefill_fit if latent else prefill_attention_fit
         fixed = {"group": self._heads / self._kv_heads, "head_dim": a.head_dim}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
-from sim.cost.attention import AttentionKernel, PrefillAttention, decode_table
+from sim.cost.attention import AS_IN_TABLES, AttentionKernel, KernelPace, PrefillAttention, decode_table
 from sim.cost.decode import DecodeParts
 from sim.cost.kinds import Operator, launches
 from sim.cost.operators import Ranks, Sampler, kv_heads_of, layer_operators, outer_operators
@@ -47,6 +47,7 @@ class CostModel:
         routing: how tokens spread over experts; None = mildly skewed, as trained routers are.
         sampler: how tokens are drawn from the logits.
         picks: how the engine's kernels treat what an indexer picks, where the model has one.
+        pace: how long its attention kernels take against those of the tables.
         stage: of a pipeline: its layers, and the embedding or the LM head where it has them; None: the whole model.
     """
 
@@ -63,6 +64,7 @@ class CostModel:
         routing: ExpertRouting | None = None,
         sampler: Sampler = "greedy",
         picks: Picks | None = None,
+        pace: KernelPace = AS_IN_TABLES,
         stage: Stage | None = None,
     ) -> None:
         self.window = arch.window
@@ -70,11 +72,9 @@ class CostModel:
         self.overheads = overheads
         self._kv = kv
         self._async = async_scheduling
-        self._host_s = overheads.step_host_s.value
-        self._host_seq_s = overheads.seq_host_s.value
-        self._gap_s = overheads.step_gap_s.value
+        self._host_s, self._host_seq_s = overheads.step_host_s.value, overheads.seq_host_s.value
+        self._gap_s, self._launch_s = overheads.step_gap_s.value, overheads.launch_s.value
         self._capture = overheads.max_cudagraph_tokens
-        self._launch_s = overheads.launch_s.value
         ranks = Ranks.of(layout)
         layers = arch.layers if stage is None else stage.runs
         operators: list[Operator] = list(outer_operators(arch, weights, ranks.tensor, sampler, stage))
@@ -82,7 +82,7 @@ class CostModel:
         self._tables = priced(operators, hardware, layout.gpus_per_node, routing)
         self._totals = {driver: _sum(list(named.values())) for driver, named in self._tables.items()}
         self._latent = bool(self._tables["decode_seqs"])
-        self._kernels = _attention_kernels(layers, ranks.tensor)
+        self._kernels = _attention_kernels(layers, ranks.tensor, pace)
         depth = sum(run.count for run in layers)
         self._eager_launches = sum(launches(operator) for operator in operators) + _ATTENTION_LAUNCHES * depth
         self._piecewise_launches = _PIECEWISE_LAUNCHES * depth
@@ -292,9 +292,9 @@ def _sum(tables: list[Table]) -> Table:
     return total
 
 
-def _attention_kernels(layers: tuple[LayerRun, ...], tensor: int) -> list[AttentionKernel]:
+def _attention_kernels(layers: tuple[LayerRun, ...], tensor: int, pace: KernelPace) -> list[AttentionKernel]:
     return [
-        AttentionKernel(run.attention, run.attention.num_heads // tensor, kv_heads_of(run.attention, tensor), run.count)
+        AttentionKernel(one, one.num_heads // tensor, kv_heads_of(one, tensor), run.count, pace)
         for run in layers
-        if run.attention is not None and run.attention.kind != "linear"
+        if (one := run.attention) is not None and one.kind != "linear"
     ]

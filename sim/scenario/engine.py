@@ -15,7 +15,7 @@ from pydantic import (
 
 from sim.errors import InputError
 from sim.scenario.allocation import allocation_defaults, check_allocation
-from sim.scenario.knobs import Name, PolicyKnobs, Section, engine_document, owned_knobs
+from sim.scenario.knobs import Name, PolicyKnobs, Section, engine_document, owned_knobs, scheduler_knobs
 from sim.scenario.kv_tiers import KvOffload, KvTiers
 from sim.scenario.presets import family
 from sim.scenario.speculative import Speculative
@@ -97,7 +97,7 @@ class EngineSpec(KvTiers, PolicyKnobs):
     @property
     def policy_knobs(self) -> dict[str, Any]:
         """The knobs that only the preset's policy has."""
-        return {key: getattr(self, key) for key in owned_knobs(self.preset) if key != "max_new_tokens"}
+        return {key: getattr(self, key) for key in scheduler_knobs(self.preset)}
 
     @model_validator(mode="after")
     def _steps_hold_prompts(self) -> Self:

@@ -35,6 +35,7 @@ class PolicyKnobs(Section):
     max_new_tokens: int | None = Field(None, ge=1)
     kv_reservation: Literal["max", "request", "pow2", "oracle"] | None = None
     schedule_policy: Literal["fcfs", "lpm"] | None = None
+    attention_backend: Literal["fa3"] | None = None
     max_prefill_tokens: int | None = Field(None, ge=1)
     enable_mixed_chunk: bool | None = None
     schedule_conservativeness: float | None = Field(None, gt=0)
@@ -79,6 +80,11 @@ def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, 
 def owned_knobs(preset: str) -> list[str]:
     """The keys of `PolicyKnobs` that ``preset`` has."""
     return [key for key in PolicyKnobs.model_fields if family(preset) in OWNERS[key]]
+
+
+def scheduler_knobs(preset: str) -> list[str]:
+    """Those of them that the scheduler goes by, and neither the workload nor the kernels."""
+    return [key for key in owned_knobs(preset) if key not in ("max_new_tokens", "attention_backend")]
 
 
 def _own_names(preset: str, data: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from sim.engine.config import EngineConfig
-from sim.scenario.knobs import owned_knobs
+from sim.scenario.knobs import scheduler_knobs
 from sim.scenario.presets import PRESETS
 
 OTHERS = ("sglang", "tensorrt-llm", "tgi", "orca", "static")
@@ -16,7 +16,7 @@ SHARED = ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling")
 def preset_config(preset: str, num_gpu_blocks: int, **keys: Any) -> EngineConfig:
     """The preset's defaults with some keys changed, its own knobs among them."""
     values = {**PRESETS[preset], **keys}
-    own = [key for key in owned_knobs(preset) if key != "max_new_tokens"]
+    own = scheduler_knobs(preset)
     fields = EngineConfig.__dataclass_fields__.keys() & values.keys()
     return EngineConfig(
         num_gpu_blocks, preset=preset, knobs={key: values[key] for key in own}, **{key: values[key] for key in fields}
