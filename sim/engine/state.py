@@ -67,7 +67,11 @@ class EngineState:
     def send_off(self) -> None:
         """The batch just scheduled enters a pipeline: its decode group is out of reach until `bring_back`."""
         self.flying.append(self.group)
-        self.group = DecodeGroup(self.config.block_size, self.group.window)
+        self.group = self.make_group()
+
+    def make_group(self) -> Lockstep:
+        """A decode group without members, like the others."""
+        return DecodeGroup(self.config.block_size, self.group.window)
 
     def bring_back(self) -> None:
         """The oldest batch in the pipeline is through; the group at hand, without members, is forgotten."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from sim.engine.config import EngineConfig
 from sim.engine.decoding import DecodeGroup
 from sim.engine.kv.pool import Hit
+from sim.engine.lockstep import Lockstep
 from sim.engine.request import Request
 from sim.engine.scheduler import TOO_LARGE, TOO_LONG
 from sim.engine.step import Step
@@ -133,9 +134,16 @@ class WindowedScheduler(VllmScheduler):
 
     def _wanted_by_head(self) -> int:
         """Free blocks with which the head of the queue is admitted; more than there are if the budget forbids it."""
+        budget = self.config.max_num_batched_tokens
+        wanted = self._wanted_within(budget - self.group.tokens)
+        if self.config.pipeline_stages > 1:  # a batch of its own follows this one
+            wanted = min(wanted, self._wanted_within(budget))
+        return wanted
+
+    def _wanted_within(self, left: int) -> int:
         request = self.waiting.head()
         request.computed = 0
-        chunk, left = self.wanted(request), self.config.max_num_batched_tokens - self.group.tokens
+        chunk = self.wanted(request)
         if left <= 0 or (chunk > left and not self.may_cut(request)):
             return self.config.num_gpu_blocks
         return self._blocks_to_admit(request, min(chunk, left))
@@ -153,6 +161,10 @@ class WindowedScheduler(VllmScheduler):
             return self.blocks(tokens)
         chunk = min(tokens, self.config.max_num_batched_tokens)
         return min(self.blocks(tokens), self.blocks(self._window - 1 + chunk) + 1)
+
+    def make_group(self) -> Lockstep:
+        """A decode group without members, like the others."""
+        return WindowedGroup(self.config.block_size, self._window)
 
     # -- counting -----------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,6 @@ def _unsupported_retention(scenario: Scenario) -> Iterator[tuple[str, object, st
     engine, remedy = scenario.engine, "set engine.kv_retention to null"
     mixes = {
         f"under the scheduler of '{engine.preset}'": engine.preset != "vllm",
-        "over pipeline stages": scenario.layout.pipeline_parallel_size > 1,
         "with speculative decoding": engine.speculative is not None,
         "with swap or offload": engine.kv_offload is not None or engine.preemption != "recompute",
         "with contiguous allocation": engine.kv_allocation == "contiguous",

@@ -102,6 +102,12 @@ ENGINES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] =
         apart({"tensor_parallel_size": 8}, {"data_parallel_size": 8, "enable_expert_parallel": True}),
         {"speculative": {"method": "mtp", "num_speculative_tokens": 2, "acceptance_rate": 0.85}},
     ),
+    "a part of the cache kept, over stages": (
+        "llama-70b-h100",
+        PP2,
+        {},
+        {"enable_prefix_caching": False, "kv_retention": {"policy": "h2o", "budget_tokens": 512}},
+    ),
     "contiguous memory over stages": ("llama-70b-h100", PP2, {}, IN_ONE_PIECE),
     "contiguous memory over ranks and stages": ("mixtral-prefix", STAGES, {}, IN_ONE_PIECE),
 }

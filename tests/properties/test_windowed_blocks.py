@@ -13,6 +13,8 @@ from sim.cluster.fleet import Fleet
 from sim.cluster.reports import Reports
 from sim.cluster.router import LeastLoaded
 from sim.conformance import workload_of
+from sim.cost.pipeline import PipelineTimer
+from sim.cost.shape import StepTimer
 from sim.engine.stall import SimulationStalledError
 from sim.engine.windowed import WindowedScheduler
 
@@ -22,7 +24,7 @@ from random_scenarios import from_seed
 from test_jump_equals_steps import Arrays, KinkedTimer, arrays, assert_equal, expanded, vllm_config, without_ties
 
 
-def run(seed: int, *, jump: bool, checked: bool = False) -> Fleet | None:
+def run(seed: int, *, jump: bool, checked: bool = False, stages: int = 1) -> Fleet | None:
     rng = Random(seed)
     timer = KinkedTimer(rng)
     timer.window = rng.choice([1, 3, 8, 17, 40, 100])
@@ -33,9 +35,13 @@ def run(seed: int, *, jump: bool, checked: bool = False) -> Fleet | None:
         kept_tokens=timer.window,
         keeps_prompts=rng.random() < 0.4,
     )
+    clock: StepTimer = timer
+    if stages > 1:
+        config = replace(config, async_scheduling=False, pipeline_stages=stages)
+        clock = PipelineTimer([timer] * stages, (1e-4, 1e-5), [lambda tokens: 1e-5 * tokens] * (stages - 1))
     workload = without_ties(workload_of(document["requests"], config.block_size), seed)
     count = rng.choice([1, 1, 2])
-    fleet = Fleet(workload, [config] * count, timer, LeastLoaded(Reports(rng.choice(["requests", "kv"]))), jump=jump)
+    fleet = Fleet(workload, [config] * count, clock, LeastLoaded(Reports(rng.choice(["requests", "kv"]))), jump=jump)
     if checked:
         for replica in fleet.replicas:
             check_every_step(replica.scheduler)  # type: ignore[arg-type]
@@ -55,7 +61,8 @@ def check_every_step(scheduler: WindowedScheduler) -> None:
         held = 0
         for request in scheduler.running:
             if request.in_group:
-                computed = request.group_offset + scheduler.group.step
+                assert request.group is not None
+                computed = request.group_offset + request.group.step
                 held += -(-computed // size) - max(0, computed - window) // size
                 assert -(-computed // size) - max(0, computed - window) // size <= -(-window // size) + 1
             else:
@@ -66,9 +73,9 @@ def check_every_step(scheduler: WindowedScheduler) -> None:
     scheduler.schedule = schedule  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_jumps_change_no_record(seed: int) -> None:
-    jumped, stepped = run(seed, jump=True), run(seed, jump=False)
+@pytest.mark.parametrize(("seed", "stages"), [(n, 1) for n in range(300)] + [(n, 2 + n % 3) for n in range(150)])
+def test_jumps_change_no_record(seed: int, stages: int) -> None:
+    jumped, stepped = (run(seed, jump=jump, stages=stages) for jump in (True, False))
     if jumped is None or stepped is None:
         assert jumped is stepped
         return
@@ -84,9 +91,9 @@ def steps_of(fleet: Fleet) -> Arrays:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_the_pool_holds_what_the_window_needs(seed: int) -> None:
-    fleet = run(seed, jump=False, checked=True)
+@pytest.mark.parametrize(("seed", "stages"), [(n, 1) for n in range(150)] + [(n, 2 + n % 3) for n in range(60)])
+def test_the_pool_holds_what_the_window_needs(seed: int, stages: int) -> None:
+    fleet = run(seed, jump=False, checked=True, stages=stages)
     if fleet is None:
         return
     assert set(arrays(fleet.recorder.requests)["status"].tolist()) <= {0, 1}
