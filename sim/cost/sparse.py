@@ -9,6 +9,7 @@ model has anyway. Errors are in docs/cost-model.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,7 @@ from hardware_profiles.profile import HardwareProfile
 from sim.cost import kernels, laws
 from sim.cost.attention import CONTEXT_NODES, AttentionKernel, PrefillAttention
 from sim.cost.shape import StepShape
-from sim.cost.table import Table
+from sim.cost.table import Table, count_nodes
 from sim.models.architecture import Attention
 from sim.models.kv_format import KvFormat
 from sim.models.quantization import WeightFormat
@@ -38,6 +39,7 @@ _WIDE_HEAD_BLOCK: Final = 128
 # Below so many heads of a rank vLLM computes prompts over an FP8 cache with the kernel for decoding; from there on it
 # widens the cache first (the same file, MIN_HEADS_FOR_BF16_PREFILL).
 _WIDENING_HEADS: Final = 32
+_LARGEST_COUNT: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +86,10 @@ class SparseAttention:
             elementwise_fit(hardware), _copied_bytes(a, kernel.heads, self._block), _KERNELS
         )
         self._expanded = PrefillAttention(kernel, hardware, kv)
-        family = laws.GEMM_FAMILIES["bf16"]
-        products = gemm_fit(hardware, "bf16", family.dtype)
-        self._absorb = [
-            kernels.gemm(products, hardware, family, n, k, 16.0, kernel.heads)
-            for n, k in ((a.kv_lora_rank, a.qk_nope_head_dim), (a.v_head_dim, a.kv_lora_rank))
-        ]
-        name = "bf16" if "attention" in weights.unquantized else weights.gemm_family
-        up, width = laws.GEMM_FAMILIES[name], kernel.heads * (a.qk_nope_head_dim + a.v_head_dim)
-        self._up = kernels.gemm(
-            gemm_fit(hardware, name, up.dtype), hardware, up, width, a.kv_lora_rank, weights.bits("attention")
-        )
+        nodes = count_nodes(_LARGEST_COUNT)
+        into, out = _absorbing(kernel, hardware)
+        self._latent = Table.of(lambda count: into(count) + out(count) + self._beside(count), nodes)
+        self._up = Table.of(_expanding(kernel, hardware, weights), nodes)
 
     @property
     def _block(self) -> int:
@@ -105,8 +100,7 @@ class SparseAttention:
         the summed contexts cut to ``index_topk``."""
         rows, nodes = seqs * queries, [seqs * node for node in CONTEXT_NODES]
         scores = [self._count * node * self._index_key_s for node in nodes]
-        beside = self._small(rows) + rows * self._row_s
-        attended = []
+        beside, attended = self._beside(rows), []
         for node in nodes:
             kept = min(node, seqs * self._attention.index_topk)
             read = kept * self._key_bytes / self._bandwidth
@@ -119,12 +113,15 @@ class SparseAttention:
         if self._picks.expands_short and kept == pairs:
             return self._expanded.of(shape) + self._count * self._up(shape.prefill_context)
         fp8 = self._fp8 and self._heads < _WIDENING_HEADS
-        own = sum(absorb(tokens) for absorb in self._absorb) + self._small(tokens) + tokens * self._row_s
-        return self._count * (own + self._over_latents(tokens, kept, fp8) + pairs * self._score_s)
+        return self._count * (self._latent(tokens) + self._over_latents(tokens, kept, fp8) + pairs * self._score_s)
 
     def tiles(self, query_rows: float, context: float) -> float:
         """Decoding beside prefill is the same kernel on more rows."""
         return 0.0
+
+    def _beside(self, rows: float) -> float:
+        """Small kernels around ``rows`` queries, and choosing."""
+        return self._small(rows) + rows * self._row_s
 
     def _over_latents(self, rows: float, kept: float, fp8: bool) -> float:
         """Attention of ``rows`` queries over ``kept`` latents together, in whole blocks of heads."""
@@ -134,6 +131,23 @@ class SparseAttention:
         flops = 2.0 * places * blocks * self._block * (2.0 * a.kv_lora_rank + a.qk_rope_head_dim)
         own = 0.0 if fp8 else _QUERY_S * places / (rows * a.index_topk)
         return flops / (self._peak * _PEAK["fp8" if fp8 else "bf16"]) + own
+
+
+def _absorbing(kernel: AttentionKernel, hardware: HardwareProfile) -> list[Callable[[float], float]]:
+    """Queries into the latent space, and outputs out of it: a product a head."""
+    a, family = kernel.attention, laws.GEMM_FAMILIES["bf16"]
+    fit = gemm_fit(hardware, "bf16", family.dtype)
+    shapes = ((a.kv_lora_rank, a.qk_nope_head_dim), (a.v_head_dim, a.kv_lora_rank))
+    return [kernels.gemm(fit, hardware, family, n, k, 16.0, kernel.heads) for n, k in shapes]
+
+
+def _expanding(kernel: AttentionKernel, hardware: HardwareProfile, weights: WeightFormat) -> Callable[[float], float]:
+    """Keys and values of all heads out of latents."""
+    a = kernel.attention
+    name = "bf16" if "attention" in weights.unquantized else weights.gemm_family
+    family, width = laws.GEMM_FAMILIES[name], kernel.heads * (a.qk_nope_head_dim + a.v_head_dim)
+    fit = gemm_fit(hardware, name, family.dtype)
+    return kernels.gemm(fit, hardware, family, width, a.kv_lora_rank, weights.bits("attention"))
 
 
 def _copied_bytes(a: Attention, heads: int, block: int) -> float:

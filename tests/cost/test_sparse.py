@@ -127,6 +127,11 @@ def test_one_long_prompt_takes_all_into_the_latent_space() -> None:
     assert attention_s(timer, shape) > 3.0 * before
 
 
+def test_a_prompt_without_keys_yet_is_priced() -> None:
+    timer = model(picks=Picks(expands_short=True))
+    assert timer.step(StepShape(prefill_seqs=1, prefill_tokens=64)) > 0.0
+
+
 def test_past_what_is_picked_only_scores_grow() -> None:
     timer = model()
     short, long, longer = (attention_s(timer, decodes(64, context)) for context in (1024, 32768, 65536))
