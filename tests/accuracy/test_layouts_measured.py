@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from sim import Scenario, simulate
+from sim.assemble import cost_model, served_by
+from sim.cost.shape import StepShape
 
 # Output tokens/s of Llama-3.3-70B in NVFP4 on RTX PRO 6000, all requests at once: {(prompt, answer): {stages: rate}}.
 # TensorRT-LLM 1.0, docs/source/performance/perf-overview.md (Apache-2.0). Batch limits are not stated.
@@ -22,6 +24,7 @@ STAGES = {
 }
 # Output tokens/s of gpt-oss-120b on eight H200, engines of TP 2, SGLang of September 2025 (dstackai/benchmarks,
 # comparison/pd_ratio, Apache-2.0): {(prefill, decode engines, clients, prompt, longest answer): (mean answer, rate)}.
+# run_benchmark.sh sends the same 500 prompts with 128, 64 and 32 clients in turn, after one to try the server with.
 SPLITS = {
     (1, 3, 128, 128, 2048): (682.0, 8706),
     (1, 3, 128, 2046, 2048): (732.3, 8775),
@@ -43,6 +46,21 @@ SPLITS = {
     (3, 1, 32, 2046, 2048): (728.6, 3349),
     (3, 1, 64, 128, 2048): (654.0, 4829),
     (3, 1, 64, 32784, 2048): (1268.6, 2057),
+}
+PROMPTS = 501
+RUNS_BEFORE = {128: 0, 64: 1, 32: 2}
+# The runs of 1 + 1, whose commands are not published: {(clients, prompt, longest answer): (mean answer, rate)}.
+ONE_AND_ONE = {(32, 128, 2048): (695.0, 4309), (64, 128, 2048): (713.8, 6949), (64, 2046, 2048): (469.3, 6396)}
+# Median gap between tokens, ms, with prompts of 32,784: {(TP, mean requests in an engine's batch, context): gap}. The
+# batch is requests/s x answer x mean time a token; 1 + 1 (TP 4) with 32 and 64 clients, 1 + 3, 2 + 2 twice, 3 + 1.
+LONG_CONTEXT_GAPS = {
+    (4, 29, 33553): 10.37,
+    (4, 52, 33544): 15.54,
+    (2, 4, 33407): 6.28,
+    (2, 15, 33419): 12.53,
+    (2, 21, 33423): 15.42,
+    (2, 17, 33397): 15.52,
+    (2, 57, 33418): 27.57,
 }
 
 
@@ -86,17 +104,26 @@ def test_what_twice_the_stages_bring() -> None:
     assert statistics.median(map(abs, errors)) < 0.15
 
 
-@cache
-def split(prefill: int, decode: int, clients: int, prompt: int, longest: int) -> float:
+def disaggregated(
+    prefill: int, decode: int, clients: int, prompt: int, longest: int, mean: float, *, tensor: int = 2
+) -> float:
     """Answers are spread evenly, as far to both sides of their mean as their longest allows (not published)."""
-    mean, _ = SPLITS[prefill, decode, clients, prompt, longest]
     low = max(1, round(2 * mean) - longest)
-    pool = {"layout": {"tensor_parallel_size": 2}}
+    pool = {"layout": {"tensor_parallel_size": tensor}}
+    workload: dict[str, Any] = {
+        "num_requests": PROMPTS,
+        "arrivals": {"process": "closed_loop", "concurrency": clients, "queue": "shared"},
+        "prompt_tokens": prompt,
+        "output_tokens": {"distribution": "uniform", "min": low, "max": round(2 * mean) - low},
+        "prefixes": {"groups": 1, "prefix_tokens": 1, "prompts_per_group": PROMPTS},
+    }
+    if RUNS_BEFORE[clients]:
+        workload["warmup_requests"] = PROMPTS * RUNS_BEFORE[clients]
     return tokens_per_s(
         {
             "model": "openai/gpt-oss-120b",
             "hardware": "h200-sxm",
-            "engine": {"preset": "sglang", "max_model_len": 36000},
+            "engine": {"preset": "sglang", "max_model_len": 36000, "attention_backend": "fa3"},
             "cluster": {
                 "disaggregation": {
                     "prefill": {"replicas": prefill, **pool},
@@ -105,14 +132,15 @@ def split(prefill: int, decode: int, clients: int, prompt: int, longest: int) ->
                     "overlap": "layerwise",
                 }
             },
-            "workload": {
-                "num_requests": 500,
-                "arrivals": {"process": "closed_loop", "concurrency": clients},
-                "prompt_tokens": prompt,
-                "output_tokens": {"distribution": "uniform", "min": low, "max": round(2 * mean) - low},
-            },
+            "workload": workload,
         }
     )
+
+
+@cache
+def split(prefill: int, decode: int, clients: int, prompt: int, longest: int) -> float:
+    key = (prefill, decode, clients, prompt, longest)
+    return disaggregated(*key, SPLITS[key][0])
 
 
 def test_throughput_of_splits() -> None:
@@ -120,12 +148,51 @@ def test_throughput_of_splits() -> None:
     assert statistics.median(map(abs, errors)) < 0.20
 
 
-@pytest.mark.parametrize("short", [True, False])
-def test_which_split_of_eight_gpus_serves_most(short: bool) -> None:
-    """Right wherever answers are long; where they are short, prompts had been sent before (docs/layouts.md)."""
-    right = pairs = 0
-    for one, other in itertools.combinations(SPLITS, 2):
-        if one[2:] == other[2:] and (one[4] == 128) is short:
-            pairs += 1
-            right += (SPLITS[one][1] > SPLITS[other][1]) == (split(*one) > split(*other))
-    assert (right, pairs) == ((1, 4) if short else (7, 7))
+@pytest.mark.parametrize(("short", "pairs"), [(True, 4), (False, 7)])
+def test_which_split_of_eight_gpus_serves_most(short: bool, pairs: int) -> None:
+    right = [
+        (SPLITS[one][1] > SPLITS[other][1]) == (split(*one) > split(*other))
+        for one, other in itertools.combinations(SPLITS, 2)
+        if one[2:] == other[2:] and (one[4] == 128) is short
+    ]
+    assert right == [True] * pairs
+
+
+@pytest.mark.parametrize("key", ONE_AND_ONE)
+def test_one_and_one_are_as_fast_as_four_gpus_each_make_them(key: tuple[int, int, int]) -> None:
+    mean, measured = ONE_AND_ONE[key]
+    assert disaggregated(1, 1, *key, mean, tensor=4) == pytest.approx(measured, rel=0.10)
+    assert disaggregated(1, 1, *key, mean, tensor=2) < 0.70 * measured
+
+
+def gap_errors(backend: str | None) -> list[float]:
+    errors = []
+    for (tensor, seqs, context), measured_ms in LONG_CONTEXT_GAPS.items():
+        scenario = Scenario.from_dict(
+            {
+                "model": "openai/gpt-oss-120b",
+                "hardware": "h200-sxm",
+                "layout": {"tensor_parallel_size": tensor},
+                "engine": {"preset": "sglang", "max_model_len": 36000, "attention_backend": backend},
+                "workload": {
+                    "num_requests": 1,
+                    "arrivals": {"process": "closed_loop", "concurrency": 1},
+                    "prompt_tokens": 1,
+                    "output_tokens": 1,
+                },
+            }
+        ).resolved()
+        shape = StepShape(
+            decode_seqs=seqs,
+            decode_context=seqs * context,
+            decode_context_windowed=seqs * 128,
+            sampled_seqs=seqs,
+        )
+        errors.append(1e3 * cost_model(scenario, served_by(scenario)).step(shape) / measured_ms - 1)
+    return errors
+
+
+def test_decodes_over_long_contexts_read_pages_of_one_token() -> None:
+    """With the figures of another measurement; by the tables of larger pages every step is too short."""
+    assert statistics.median(map(abs, gap_errors("fa3"))) < 0.07
+    assert max(gap_errors(None)) < -0.15
