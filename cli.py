@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from calibration.commands import app as calibrate_commands
 from reports.commands import mount
-from reports.options import AsJson, Overrides, ScenarioFile, Seed
+from reports.options import AsJson, Overrides, ScenarioFile, Seed, edits
 from reports.plan_command import plan
 from reports.stopping import EXIT_INTERRUPTED, last_words, listen
 from reports.sweep_command import sweep
@@ -123,8 +123,7 @@ def simulate(
     from sim import Scenario
     from sim import simulate as run
 
-    edits = overrides if seed is None else [*overrides, f"seed={seed}"]
-    loaded = Scenario.from_file(scenario).with_overrides(edits)
+    loaded = Scenario.from_file(scenario).with_overrides(edits(overrides, seed))
     if out is not None:
         check_target(out)
     if steps is not None:

@@ -16,3 +16,8 @@ Overrides = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of the workload; the scenario's where not given.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+
+
+def edits(overrides: list[str], seed: int | None) -> list[str]:
+    """Changes to a scenario, the seed's last."""
+    return overrides if seed is None else [*overrides, f"seed={seed}"]

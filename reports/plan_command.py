@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reports.options import AsJson, Overrides, ScenarioFile, Seed
+from reports.options import AsJson, Overrides, ScenarioFile, Seed, edits
 from reports.sweep_command import Address, ExecutorName, Workers
 
 EXIT_NOTHING = 1
@@ -106,7 +106,7 @@ def plan(
     found = run_plan(
         scenario,
         options,
-        overrides=overrides if seed is None else [*overrides, f"seed={seed}"],
+        overrides=edits(overrides, seed),
         rate_curve=rate_curve,
         what_ifs=what_ifs,
         out=out,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from reports.curves import gap_curve, sample_curve
-from reports.series import Series, series_of
-from reports.text import seconds
+from reports.series import Series, last_arrival_s, series_of
+from reports.text import METRICS, seconds, time_unit
 from sim.files import whole_file
 from sim.metrics import request_latencies
 from sim.result import Result, arrays_of
@@ -26,12 +26,6 @@ BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#00785A"
 MARKS: Final = "osD^vPX*<>hdp"
 PICTURES: Final = (".png", ".svg")
 INK, GREY = "#333333", "#777777"
-_TITLES: Final = {
-    "ttft": "Time to first token",
-    "tpot": "Time per output token",
-    "itl": "Gap between tokens",
-    "e2e": "End-to-end latency",
-}
 
 
 def write_plots(result: Result, folder: Path) -> None:
@@ -105,14 +99,14 @@ def _latency_cdf(result: Result) -> Figure:
     figure = new_figure(9, 6)
     headline(figure, f"{result.summary.name}: share of requests (of gaps) within a time")
     latencies = request_latencies(arrays_of(result.request_columns))
-    for axis, (metric, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
-        axis.set_title(title)
+    for axis, metric in zip(figure.subplots(2, 2).flat, ("ttft", "tpot", "itl", "e2e"), strict=True):
+        axis.set_title(METRICS[metric])
         latency: Latency = getattr(result.summary, f"{metric}_s")
         curve = gap_curve(result) if metric == "itl" else sample_curve(latencies[f"{metric}_s"])
         if curve is None or latency.p50 is None or latency.p99 is None or latency.max is None:
             axis.text(0.5, 0.5, "nothing measured", transform=axis.transAxes, ha="center", color=GREY)
             continue
-        unit, factor = _unit(latency.p50)
+        unit, factor = time_unit(latency.p50)
         end_s = min(latency.max * 1.25, max(latency.p99 * 1.9, latency.p50 * 2.5))
         axis.plot(curve[0] * factor, curve[1] * 100, color=BLUE)
         _mark_quantiles(axis, latency, factor)
@@ -172,7 +166,7 @@ def _over_time(result: Result, series: Series) -> Figure:
         out_of_use = (series.kv_utilization + series.kv_stranded) * 100
         cache.plot(time_s, out_of_use, color=VERMILLION, linestyle="--", linewidth=1.2, label="and gaps too small")
     cache.legend(loc="lower right", bbox_to_anchor=(1.0, 0.97), ncols=2, borderpad=0)
-    last_s = _last_arrival_s(result)
+    last_s = last_arrival_s(result)
     for axis in (requests, cache, output, prompt):
         axis.set_ylim(bottom=0)
         axis.axvline(last_s, color=GREY, linestyle=":", linewidth=1.2)
@@ -182,12 +176,6 @@ def _over_time(result: Result, series: Series) -> Figure:
                       textcoords="offset points", ha="right", va="top", fontsize=8, color=GREY)  # fmt: skip
     prompt.set(xlabel="seconds since the first arrival", xlim=(0, series.edges_s[-1]))
     return figure
-
-
-def _last_arrival_s(result: Result) -> float:
-    arrivals = arrays_of(result.request_columns)["arrival_s"]
-    arrived = arrivals[arrivals >= 0]
-    return float(arrived.max() - arrived.min()) if len(arrived) else 0.0
 
 
 def _latency_by_arrival(result: Result) -> Figure:
@@ -201,15 +189,11 @@ def _latency_by_arrival(result: Result) -> Figure:
         values = latencies[f"{metric}_s"]
         shown = np.flatnonzero(~np.isnan(values))
         shown = shown[:: max(1, len(shown) // 5000)]
-        unit, factor = _unit(float(np.median(values[shown])))
+        unit, factor = time_unit(float(np.median(values[shown])))
         axis.plot(since_s[shown], values[shown] * factor, ".", color=BLUE, markersize=4.5, alpha=0.5, markeredgewidth=0,
                   rasterized=True)  # fmt: skip
-        axis.set_title(_TITLES[metric])
+        axis.set_title(METRICS[metric])
         axis.set(ylabel=unit)
         axis.set_ylim(bottom=0)
     axes[1].set(xlabel="arrival, seconds since the first", xlim=(0, None))
     return figure
-
-
-def _unit(typical_s: float) -> tuple[str, float]:
-    return ("milliseconds", 1e3) if typical_s < 1 else ("seconds", 1.0)

@@ -49,6 +49,13 @@ class Series:
         return np.asarray((self.edges_s[1:] + self.edges_s[:-1]) / 2)
 
 
+def last_arrival_s(result: Result) -> float:
+    """The last arrival, in seconds since the first."""
+    arrivals = arrays_of(result.request_columns)["arrival_s"]
+    arrived = arrivals[arrivals >= 0]
+    return float(arrived.max() - arrived.min()) if len(arrived) else 0.0
+
+
 def series_of(result: Result, bins: int = 160) -> Series | None:
     """The series of a run; None where no step ran."""
     runs, rows = arrays_of(result.step_columns), arrays_of(result.request_columns)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reports.options import AsJson, Overrides, ScenarioFile, Seed
+from reports.options import AsJson, Overrides, ScenarioFile, Seed, edits
 
 ExecutorName = Annotated[
     str, typer.Option(metavar="local|dask|ray", help="Where points run: processes of this machine, or a cluster.")
@@ -47,7 +47,7 @@ def sweep(
     run_sweep(
         scenario,
         vary,
-        overrides=overrides if seed is None else [*overrides, f"seed={seed}"],
+        overrides=edits(overrides, seed),
         out=out,
         executor=executor,
         address=address,

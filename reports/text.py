@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 NONE = "-"
+METRICS: Final = {
+    "ttft": "Time to first token",
+    "tpot": "Time per output token",
+    "itl": "Gap between tokens",
+    "e2e": "End-to-end latency",
+    "queue": "Time until first scheduled",
+}
 
 
 def seconds(value: float | None) -> str:
@@ -25,6 +33,15 @@ def seconds(value: float | None) -> str:
     if whole < 7200:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def time_unit(typical_s: float) -> tuple[str, float]:
+    """The unit that suits an axis of such times, and how many of it a second is.
+
+    >>> time_unit(0.2), time_unit(3.0)
+    (('ms', 1000.0), ('s', 1.0))
+    """
+    return ("ms", 1e3) if typical_s < 1 else ("s", 1.0)
 
 
 def span(low: float | None, high: float | None, shown: Callable[[float | None], str] = seconds) -> str:

@@ -12,19 +12,12 @@ from reports.html.chart import Chart, Mark, Series, figure
 from reports.html.markup import Markup, tag
 from reports.html.scale import Floats, axis
 from reports.series import Series as OverTime
-from reports.series import series_of
-from reports.text import seconds
+from reports.series import last_arrival_s, series_of
+from reports.text import METRICS, seconds, time_unit
 from sim.metrics import request_latencies
 from sim.result import Result, arrays_of
 from sim.summary import Latency
 
-METRICS: Final = {
-    "ttft": "Time to first token",
-    "tpot": "Time per output token",
-    "itl": "Gap between tokens",
-    "e2e": "End-to-end latency",
-    "queue": "Time until first scheduled",
-}
 _POINTS: Final = 240
 _DOTS: Final = 2000
 
@@ -45,7 +38,7 @@ def _distribution(result: Result, metric: str, measured: Latency, curve: tuple[F
     assert measured.p50 is not None
     assert measured.p99 is not None
     assert measured.max is not None
-    unit, factor = _unit(measured.p50)
+    unit, factor = time_unit(measured.p50)
     end_s = min(measured.max * 1.02, max(measured.p99 * 1.6, measured.p50 * 2.5))
     marks = [Mark(measured.p50 * factor, f"p50 {seconds(measured.p50)}")]
     marks.append(Mark(measured.p99 * factor, f"p99 {seconds(measured.p99)}"))
@@ -68,7 +61,7 @@ def over_time(result: Result) -> Markup | None:
     series = series_of(result)
     if series is None:
         return None
-    last = Mark(_last_arrival_s(result), "last arrival")
+    last = Mark(last_arrival_s(result), "last arrival")
     return tag("div", *(figure(chart) for chart in _timelines(result, series, last)), class_="pair")
 
 
@@ -120,20 +113,10 @@ def _by_arrival(result: Result, last: Mark) -> Iterator[Chart]:
         return
     shown = shown[:: -(-len(shown) // _DOTS)]
     since = rows["arrival_s"][shown] - rows["arrival_s"][rows["arrival_s"] >= 0].min()
-    unit, factor = _unit(float(np.median(ttft[shown])))
+    unit, factor = time_unit(float(np.median(ttft[shown])))
     yield Chart(
         title="Time to first token by arrival",
         x=axis("arrival, seconds since the first", "s", max(float(since.max()), last.x) * 1.01),
         y=axis(unit, unit, float(ttft[shown].max()) * factor * 1.06),
         series=(Series("request", since, ttft[shown] * factor, 1, "dots"),),
     )
-
-
-def _last_arrival_s(result: Result) -> float:
-    arrivals = arrays_of(result.request_columns)["arrival_s"]
-    arrived = arrivals[arrivals >= 0]
-    return float(arrived.max() - arrived.min()) if len(arrived) else 0.0
-
-
-def _unit(typical_s: float) -> tuple[str, float]:
-    return ("ms", 1e3) if typical_s < 1 else ("s", 1.0)

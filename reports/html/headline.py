@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from reports.html.bars import Bar, Part, stacked
-from reports.html.figures import METRICS
 from reports.html.markup import Markup, join, table, tag
 from reports.terminal import calibration_line, certain, service_title, warnings_of
-from reports.text import count, gib, number, percent, seconds, span, usd
+from reports.text import METRICS, count, gib, number, percent, seconds, span, usd
 from reports.tiers_view import tier_cards
 from sim.result import Result
 from sim.scenario import Scenario
