@@ -22,6 +22,9 @@ DEEPEP_LOW_LATENCY_US = {
     256: (194, 360),
 }
 
+# The same page, normal kernels: GB/s of what is narrowest, 4,096 tokens a rank, on at most four nodes each.
+DEEPEP_NORMAL_GB_S = {8: (153, 158), 16: (43, 43), 32: (58, 57), 64: (51, 50)}
+
 
 def sent(
     phase: str, ranks: int, tokens: float, backend: All2AllBackend, hardware: str = "h800", groups: int = 4
@@ -47,6 +50,17 @@ def test_low_latency_exchange_within_a_node_is_slower_than_deepep_reports_for_co
     dispatch_us, combine_us = DEEPEP_LOW_LATENCY_US[8]
     assert sent("dispatch", 8, 128, "deepep_low_latency") * 1e6 == pytest.approx(dispatch_us, rel=0.05)
     assert 1.25 < sent("combine", 8, 128, "deepep_low_latency") * 1e6 / combine_us < 1.40  # a known deviation
+
+
+@pytest.mark.parametrize("ranks", DEEPEP_NORMAL_GB_S)
+def test_normal_exchange_takes_what_deepep_reports(ranks: int) -> None:
+    """Bytes over the links of a node, or to all nodes, the own one included, that hold one of a token's experts."""
+    places = distinct(ranks, 8) if ranks == 8 else distinct(min(ranks // 8, 4), 8)
+    for phase, element_bytes, rate in zip(
+        ("dispatch", "combine"), (FP8_BYTES, 2.0), DEEPEP_NORMAL_GB_S[ranks], strict=True
+    ):
+        reported_s = 4096 * places * HIDDEN * element_bytes / (rate * 1e9)
+        assert sent(phase, ranks, 4096, "deepep_high_throughput") == pytest.approx(reported_s, rel=0.12)
 
 
 def test_normal_kernels_send_a_token_once_a_node_and_low_latency_once_an_expert() -> None:
