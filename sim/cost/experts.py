@@ -31,7 +31,9 @@ _BANDWIDTH: Final = 0.79
 _SHARPNESS: Final = 4.0
 _FIXED_S: Final = 20e-6
 _SORTED_FIXED_S: Final = 60e-6  # assumed; the timings hold launches of eager kernels as well
-_SORTED_BYTES: Final = 13.4  # an element of a token that arrives: sorting its rows, adding up its results
+# An element of a token that arrives: sorting its rows, adding up its results. The timings pass over the tokens of all
+# ranks, so that this is too much where there are many ranks (docs/layouts.md).
+_SORTED_BYTES: Final = 13.4
 
 
 @dataclass(frozen=True, slots=True)
