@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleets import assert_gaps_and_blocks_add_up, assert_same_requests, served
 from preset_configs import preset_config, random_knobs
 
 from sim.cluster.fleet import Fleet
@@ -17,7 +18,6 @@ from sim.cost import LinearStepTimer
 from sim.cost.pipeline import PipelineTimer, Share
 from sim.cost.shape import AffineRun, StepShape
 from sim.engine.config import EngineConfig
-from sim.engine.stall import SimulationStalledError
 from sim.workload import Workload
 
 US = 1e-6
@@ -238,45 +238,19 @@ def random_run(seed: int, jump: bool) -> Fleet | None:
         [lambda tokens: 1e-4 + tokens * 1e-6] * (stages - 1),
     )
     fleet = Fleet(workload, [config] * rng.choice([1, 2]), clock, RoundRobin(), jump=jump)
-    try:
-        fleet.run()
-    except SimulationStalledError:
-        return None
-    return fleet
+    return served(fleet)
 
 
 @pytest.mark.parametrize("seed", range(120))
 def test_jumps_change_no_record(seed: int) -> None:
-    jumped, stepped = random_run(seed, True), random_run(seed, False)
-    if jumped is None or stepped is None:
-        assert jumped is stepped
-        return
-    for name in jumped.recorder.requests.names:
-        got, expected = (np.asarray(f.recorder.requests.sorted_by("id").column(name)) for f in (jumped, stepped))
-        np.testing.assert_allclose(got, expected, rtol=1e-9, err_msg=name)
-    assert jumped.engine_steps == stepped.engine_steps
-    assert jumped.events <= stepped.events
+    assert_same_requests(random_run(seed, True), random_run(seed, False))
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_gap_and_every_block_is_accounted_for(seed: int) -> None:
     fleet = random_run(seed, True)
-    if fleet is None:
-        return
-    requests, steps = fleet.recorder.requests, fleet.recorder.steps
-    done = np.asarray(requests.column("status")) == 0
-    tokens = np.asarray(requests.column("output_tokens"))[done]
-    runs, gaps = np.asarray(steps.column("steps")), np.asarray(steps.column("gaps"))
-    assert (gaps * runs).sum() + sum(fleet.recorder.gap_tokens) == (tokens - 1).sum()
-    lasted = runs * np.asarray(steps.column("duration_s"))
-    lasted = lasted + np.asarray(steps.column("increment_s")) * runs * (runs - 1) / 2
-    spans = (np.asarray(requests.column("finish_s")) - np.asarray(requests.column("first_token_s")))[done].sum()
-    odd = sum(g * n for g, n in zip(fleet.recorder.gaps_s, fleet.recorder.gap_tokens, strict=True))
-    assert (gaps * lasted).sum() + odd == pytest.approx(spans)
-    for replica in fleet.replicas:
-        pool = replica.scheduler.pool
-        pool.check([])
-        assert pool.free == pool.usable_blocks
+    if fleet is not None:
+        assert_gaps_and_blocks_add_up(fleet)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -19,11 +19,11 @@ from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.conformance import CONFIG_DEFAULTS, workload_of
 from sim.cost.shape import AffineRun, StepShape
 from sim.engine.config import EngineConfig
-from sim.engine.stall import SimulationStalledError
 from sim.records import Columns
 from sim.workload import Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
+from fleets import served
 from preset_configs import OTHERS, random_preset_config
 from random_scenarios import from_seed
 
@@ -89,11 +89,7 @@ def run(document: dict[str, Any], seed: int, *, jump: bool, preset: str = "vllm"
         path=rng.choice([ClientPath(), ClientPath(0.007, 0.001, 0.002)]),
         jump=jump,
     )
-    try:
-        fleet.run()
-    except SimulationStalledError:
-        return None
-    return fleet
+    return served(fleet)
 
 
 def arrays(table: Columns) -> Arrays:

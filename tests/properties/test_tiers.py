@@ -16,13 +16,13 @@ from sim.cluster.reports import Reports
 from sim.cluster.router import LeastLoaded
 from sim.conformance import workload_of
 from sim.engine.config import EngineConfig
-from sim.engine.stall import SimulationStalledError
 from sim.engine.tiers.plan import SwapPlan, TierPlan
 from sim.engine.tiers.scheduler import TieredScheduler
 from sim.engine.tiers.store import TierStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from fleets import served
 from random_scenarios import from_seed
 from test_jump_equals_steps import KinkedTimer, arrays, assert_same_records, vllm_config, without_ties
 
@@ -55,11 +55,7 @@ def run(seed: int, *, jump: bool, checked: bool = False) -> Fleet | None:
     if checked:
         for scheduler in schedulers(fleet):
             check_every_step(scheduler)
-    try:
-        fleet.run()
-    except SimulationStalledError:
-        return None
-    return fleet
+    return served(fleet)
 
 
 def check_every_step(scheduler: TieredScheduler) -> None:

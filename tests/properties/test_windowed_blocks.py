@@ -15,11 +15,11 @@ from sim.cluster.router import LeastLoaded
 from sim.conformance import workload_of
 from sim.cost.pipeline import PipelineTimer
 from sim.cost.shape import StepTimer
-from sim.engine.stall import SimulationStalledError
 from sim.engine.windowed import WindowedScheduler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reference"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from fleets import served
 from random_scenarios import from_seed
 from test_jump_equals_steps import Arrays, KinkedTimer, arrays, assert_equal, expanded, vllm_config, without_ties
 
@@ -45,11 +45,7 @@ def run(seed: int, *, jump: bool, checked: bool = False, stages: int = 1) -> Fle
     if checked:
         for replica in fleet.replicas:
             check_every_step(replica.scheduler)  # type: ignore[arg-type]
-    try:
-        fleet.run()
-    except SimulationStalledError:
-        return None
-    return fleet
+    return served(fleet)
 
 
 def check_every_step(scheduler: WindowedScheduler) -> None:
