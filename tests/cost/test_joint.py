@@ -71,11 +71,14 @@ def test_idle_ranks_take_part_with_a_dummy_token() -> None:
     assert 0.5 * all_ranks < alone < all_ranks
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "overlap"),
+    [("deepep_low_latency", False), ("deepep_low_latency", True), ("deepep_high_throughput", True)],
+)
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_of_decodes_are_the_steps_one_by_one(seed: int, overlap: bool) -> None:
+def test_runs_of_decodes_are_the_steps_one_by_one(seed: int, backend: str, overlap: bool) -> None:
     rng = Random(seed)
-    model = joint(all2all_backend="deepep_low_latency", enable_dbo=overlap)
+    model = joint(all2all_backend=backend, enable_dbo=overlap)
     shapes = [decodes(rng.choice([1, 8, 40, 200]), rng.randint(10, 6000)) for _ in range(rng.randint(1, 8))]
     run = model.joint_run(shapes, [0] * len(shapes))
     for step in range(int(min(run.steps, 300))):
@@ -159,6 +162,17 @@ def test_normal_kernels_take_a_part_of_the_gpu_from_the_other_half() -> None:
     exchange = sum(apart._model.exchange_s(PREFILL.tokens))
     assert together.joint(batch) < apart.joint(batch)
     assert together.joint(batch) > apart.joint(batch) - exchange + 0.1 * exchange
+
+
+def test_what_is_set_aside_for_the_exchange_is_lost_to_the_whole_step() -> None:
+    """Within a node there is little to hide: all is computed on 112 of 132 multiprocessors, exchange or not."""
+    model = joint(all2all_backend="deepep_high_throughput", enable_dbo=True)
+    half, batch = StepShape(), StepShape()
+    for shape, prompts in ((half, 1), (batch, 2)):
+        for _ in range(prompts):
+            shape.add_prefill(2048, 60_000, None)
+    computed = model._model.gpu_s(half) - sum(model._model.exchange_s(2048))
+    assert model.joint([batch] * 8) == pytest.approx(2 * computed / (112 / 132), rel=0.02)
 
 
 def test_ranks_without_expert_parallelism_share_the_width_of_all_experts() -> None:
