@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hardware_profiles import HardwareProfile, load_engine_overheads, load_hardware
-from sim import Scenario
-from sim.cost.shape import StepShape
+from sim import Scenario, simulate
+from sim.cost.shape import COUNTS, StepShape
 from sim.cost.sparse import Picks
 from sim.cost.step import CostModel
+from sim.cost.work import ModelWork
 from sim.layout import Layout
 from sim.models.architecture import Architecture, LayerRun
 from sim.models.kv_format import resolve_kv_format
@@ -147,20 +149,41 @@ def test_a_line_of_decode_steps_is_the_steps_one_by_one(context: int) -> None:
         assert timer.step(decodes(seqs, context + step)) == pytest.approx(first + step * increment, rel=1e-12)
 
 
+def scenario(**keys: str) -> Scenario:
+    """Twenty requests that grow past what is picked while they are answered."""
+    return Scenario.from_dict(
+        {
+            "model": "deepseek-ai/DeepSeek-V3.2",
+            "hardware": "h200-sxm",
+            "layout": {"tensor_parallel_size": 8},
+            "engine": {"max_model_len": 8192, **keys},
+            "workload": {
+                "num_requests": 20,
+                "arrivals": {"process": "poisson", "rate_per_s": 4.0},
+                "prompt_tokens": {"distribution": "uniform", "min": 1800, "max": 2200},
+                "output_tokens": {"distribution": "uniform", "min": 50, "max": 300},
+            },
+        }
+    )
+
+
 def engine(**keys: str) -> Picks:
-    document = {
-        "model": "deepseek-ai/DeepSeek-V3.2",
-        "hardware": "h200-sxm",
-        "layout": {"tensor_parallel_size": 8},
-        "engine": keys,
-        "workload": {
-            "num_requests": 1,
-            "arrivals": {"process": "constant", "rate_per_s": 1.0},
-            "prompt_tokens": 8,
-            "output_tokens": 8,
-        },
-    }
-    return picks_of(Scenario.from_dict(document).engine)
+    return picks_of(scenario(**keys).engine)
+
+
+@pytest.mark.parametrize("preset", ["vllm", "sglang"])
+def test_a_run_in_jumps_is_the_run_step_by_step(preset: str) -> None:
+    jumps, steps = (simulate(scenario(preset=preset), exact=exact).summary.e2e_s for exact in (False, True))
+    assert jumps.mean == pytest.approx(steps.mean, rel=1e-9)
+
+
+def test_bytes_of_a_step_are_those_of_what_is_picked_and_of_all_index_keys() -> None:
+    weights, kv = resolve_weight_format(SPARSE, None), resolve_kv_format(SPARSE, "bf16")
+    work = ModelWork(SPARSE, weights, kv, Layout(tensor_parallel_size=8))
+    shapes = [decodes(1, context) for context in (TOPK, TOPK + 1000)]
+    table = {name: np.array([float(getattr(shape, name)) for shape in shapes]) for name in COUNTS}
+    less, more = work.bytes_moved(table)
+    assert more - less == pytest.approx(1000 * 128 * 61 * 8)
 
 
 def test_what_engines_do_with_short_contexts() -> None:
