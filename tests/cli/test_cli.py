@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import cli
-
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = """
 name: small
@@ -50,20 +48,9 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture
-def servecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def servecast(servecast: Callable[..., tuple[int, str, str]]) -> Run:
     """Runs the command line in this process."""
-
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["servecast", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return Done(code, out, err)
-
-    return run
+    return lambda *arguments: Done(*servecast(*arguments))
 
 
 def test_simulate_prints_a_summary_and_writes_the_folder(servecast: Run, scenario: Path, tmp_path: Path) -> None:
