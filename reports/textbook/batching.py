@@ -107,7 +107,6 @@ def draw(figure: Figure, measured: Measured) -> None:
         left.plot(LIMITS, [point.tokens_per_s for point in points], marker=marker, color=color, label=engine)
     left.set(xscale="log", xticks=LIMITS, ylim=(0, None), xlabel="output tokens allowed", ylabel="tokens/s")
     left.set_xticks([], minor=True)
-    left.set_xticklabels([f"{limit:,}" for limit in LIMITS])
     left.set_title("Throughput at saturation")
     left.legend()
     waits = [measured.series[engine, LIMITS[-1]].short_e2e_s for engine in ENGINES]

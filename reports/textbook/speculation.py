@@ -100,7 +100,6 @@ def draw(figure: Figure, measured: Measured) -> None:
         left.plot(BATCHES, line, style, marker=marker, color=color, label=f"{name}, p = {rate:g}")
     left.set(xscale="log", xticks=BATCHES, ylim=(0, 3.2), xlabel="requests at once", ylabel="speed-up per request")
     left.set_xticks([], minor=True)
-    left.set_xticklabels([f"{batch}" for batch in BATCHES])
     left.set_title(f"{DRAFTS} drafts, as the batch grows")
     for name, line in by_rate.items():
         color, marker = STYLES[name]
