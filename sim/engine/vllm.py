@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import mypyc_attr
 
+from sim.engine.config import EngineConfig
 from sim.engine.contention import Contention
 from sim.engine.kv.pool import Hit
 from sim.engine.request import Request
@@ -17,7 +18,15 @@ from sim.engine.step import Step
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class VllmScheduler(Scheduler):
-    """The policy of vLLM V1."""
+    """The policy of vLLM V1.
+
+    Attributes:
+        budget: tokens of a step.
+    """
+
+    def __init__(self, config: EngineConfig, window: int | None = None, tick_s: float = 1.0) -> None:
+        super().__init__(config, window, tick_s)
+        self.budget = config.max_num_batched_tokens
 
     def schedule(self) -> Step | None:
         """Decide the next step; None if there is nothing to do."""
@@ -40,11 +49,16 @@ class VllmScheduler(Scheduler):
         group = self.group
         if self.partial or not self.blocked or not group.size or limit <= 0:
             return 0
-        if group.tokens > self.config.max_num_batched_tokens:
+        if group.tokens > self.budget:
             return 0
-        if self.scribes and self.waiting:
+        if self.waiting and (self.scribes or not self.blocked_for_any_budget()):
             return 0  # what a member writes may be what the head of the queue wants to hit
         return group.steps_within(self.pool.free, group.steps_to_change(limit))
+
+    def blocked_for_any_budget(self) -> bool:
+        """Whether a queue that is blocked stays so for any budget. Where batches follow each other through a pipeline
+        it was found blocked by one that had all of it, and a shorter chunk beside decodes may need fewer blocks."""
+        return self.config.pipeline_stages == 1 or self.config.scheduler_reserve_full_isl
 
     # -- running requests ---------------------------------------------------------------------------------------------
 
@@ -59,7 +73,7 @@ class VllmScheduler(Scheduler):
             need += self.new_blocks(request, chunk)
         if need > self.pool.free:
             return Contention(self, step).resolve()
-        left = self.config.max_num_batched_tokens - group.tokens
+        left = self.budget - group.tokens
         self.decode_all(step)
         for request, chunk in chunks:
             self.pool.take(self.new_blocks(request, chunk))
@@ -71,7 +85,7 @@ class VllmScheduler(Scheduler):
 
     def _undisputed_chunks(self) -> list[tuple[Request, int]] | None:
         """Tokens for each partial request; None where the budget's order matters."""
-        left = self.config.max_num_batched_tokens - self.group.tokens
+        left = self.budget - self.group.tokens
         if left < 0:
             return None
         chunks = []
@@ -106,6 +120,9 @@ class VllmScheduler(Scheduler):
         config = self.config
         while self.waiting and left > 0 and len(self.running) < config.max_num_seqs:
             request = self.waiting.head()
+            if request.draining:  # preempted with its last token in a pipeline: it leaves the queue with that
+                self.blocked = True
+                return
             hit = self.lookup(request)
             request.computed = hit.blocks * config.block_size
             fetched = self.fetch(request, hit)
