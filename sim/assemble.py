@@ -185,24 +185,23 @@ def cost_model(scenario: Scenario, served: Served) -> StepTimer:
     routing = routing_of(served.arch, layout, USUAL_SKEW)
     how: dict[str, Any] = {"sampler": sampler_of(scenario.engine, served.arch), "picks": picks_of(scenario.engine)}
     how["pace"] = pace_of(scenario.engine, served.overheads, served.hardware)
-    if spec is None:
-        options: dict[str, Any] = {"async_scheduling": overlaps, "routing": routing, **how}
-        together = steps_together(served.arch, layout)
-        if layout.pipeline_parallel_size > 1:
-            if together:
-                return joint_pipeline_model(*model, rank_by_rank=_ranks_are_engines(scenario), **options)
-            return pipeline_model(*model, **options)
-        timer = CostModel(*model, **options)
+    drafter = None
+    if spec is not None:
+        drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
+        overlaps = overlaps and spec.method in ASYNCHRONOUS
+    options: dict[str, Any] = {"async_scheduling": overlaps, "routing": routing, **how}
+    dummy = 1 if spec is None else 1 + spec.num_speculative_tokens
+    together = steps_together(served.arch, layout)
+    if layout.pipeline_parallel_size > 1:
         if not together:
-            return timer
-        overlap = occupied(layout.all2all_backend, served.hardware) if layout.enable_dbo else None
-        return JointModel(timer, layout.data_parallel_size, overlap=overlap)
-    drafter = drafter_of(spec, served.draft, served.kv, served.hardware, layout.gpus_per_node, served.overheads)
-    overlaps = overlaps and spec.method in ASYNCHRONOUS
-    drafting = SpeculativeCostModel(drafter, *model, async_scheduling=overlaps, routing=routing, **how)
-    if not steps_together(served.arch, layout):
-        return drafting
-    return JointModel(drafting, layout.data_parallel_size, dummy=1 + spec.num_speculative_tokens)
+            return pipeline_model(*model, drafter=drafter, **options)
+        placed = _ranks_are_engines(scenario)
+        return joint_pipeline_model(*model, rank_by_rank=placed, drafter=drafter, dummy=dummy, **options)
+    timer = CostModel(*model, **options) if drafter is None else SpeculativeCostModel(drafter, *model, **options)
+    if not together:
+        return timer
+    overlap = occupied(layout.all2all_backend, served.hardware) if layout.enable_dbo else None
+    return JointModel(timer, layout.data_parallel_size, overlap=overlap, dummy=dummy)
 
 
 def steps_together(arch: Architecture, layout: Layout) -> bool:

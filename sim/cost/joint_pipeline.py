@@ -12,14 +12,13 @@ from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.collectives import occupied
 from sim.cost.joint import Floats, JointModel
-from sim.cost.pipeline import Hop, PipelineTimer, host_before, stage_hops
+from sim.cost.pipeline import Hop, PipelineTimer, host_before, stage_hops, stage_models
 from sim.cost.shape import AffineRun, StepShape, StepTimer
-from sim.cost.step import CostModel
+from sim.cost.speculative import Drafter
 from sim.layout import Layout
 from sim.models.architecture import Architecture
 from sim.models.kv_format import KvFormat
 from sim.models.quantization import WeightFormat
-from sim.models.sharding import stages
 
 
 class JointStage(StepTimer, Protocol):
@@ -98,6 +97,8 @@ def joint_pipeline_model(
     overheads: EngineOverheads,
     *,
     rank_by_rank: bool,
+    drafter: Drafter | None = None,
+    dummy: int = 1,
     **options: Any,
 ) -> JointPipeline:
     """The physics of a pipeline of ranks. Arguments are those of `CostModel`, and:
@@ -106,6 +107,8 @@ def joint_pipeline_model(
         rank_by_rank: vLLM's engine: all stages of a rank lie beside each other, so that the ranks of a stage are as far
             apart as a rank has GPUs, and dummies block. Otherwise all ranks of a stage lie beside each other, as in
             SGLang and TensorRT-LLM, whose ranks are parts of their TP groups.
+        drafter: what drafts behind the last stage; None: nothing.
+        dummy: tokens of a rank without requests.
     """
     tensor, node = layout.tensor_parallel_size, layout.gpus_per_node
     width, within = tensor * layout.data_parallel_size, node
@@ -114,14 +117,8 @@ def joint_pipeline_model(
         width, within = tensor, min(node, tensor * ranks_of_a_node)
     of_a_stage = layout.model_copy(update={"gpus_per_node": within})
     overlap = occupied(layout.all2all_backend, hardware) if layout.enable_dbo else None
-    parts = [
-        JointModel(
-            CostModel(arch, weights, kv, hardware, of_a_stage, overheads, **options, stage=part),
-            layout.data_parallel_size,
-            overlap=overlap,
-        )
-        for part in stages(arch, layout)
-    ]
+    models = stage_models(drafter, arch, weights, kv, hardware, of_a_stage, overheads, **options)
+    parts = [JointModel(model, layout.data_parallel_size, overlap=overlap, dummy=dummy) for model in models]
     host = host_before(overheads, options.get("async_scheduling", True))
     hops = stage_hops(hardware, arch.hidden_size, layout, width)
     return JointPipeline(parts, host, hops, dummies_block=rank_by_rank)

@@ -15,6 +15,7 @@ from hardware_profiles.profile import HardwareProfile
 from sim.cost import kernels
 from sim.cost.laws import ACTIVATION_BYTES
 from sim.cost.shape import AffineRun, StepShape, StepTimer
+from sim.cost.speculative import Drafter, LookupDrafter, SpeculativeCostModel
 from sim.cost.step import CostModel
 from sim.layout import Layout
 from sim.models.architecture import Architecture
@@ -138,19 +139,29 @@ def pipeline_model(
     hardware: HardwareProfile,
     layout: Layout,
     overheads: EngineOverheads,
+    drafter: Drafter | None = None,
     **options: Any,
 ) -> PipelineTimer:
-    """The physics of a pipeline: a `CostModel` a stage. Arguments are those of `CostModel`.
+    """The physics of a pipeline: a `CostModel` a stage. Arguments are those of `CostModel`, and what drafts behind it.
 
     Every stage has a host of its own. With ``async_scheduling`` it prepares a batch while its GPU runs the one before,
     and only the planning of a batch comes before its first kernel; without, each stage takes host and GPU time.
     """
-    models = [
-        CostModel(arch, weights, kv, hardware, layout, overheads, **options, stage=part)
-        for part in stages(arch, layout)
-    ]
+    models = stage_models(drafter, arch, weights, kv, hardware, layout, overheads, **options)
     host = host_before(overheads, options.get("async_scheduling", True))
     return PipelineTimer(models, host, stage_hops(hardware, arch.hidden_size, layout, layout.tensor_parallel_size))
+
+
+def stage_models(
+    drafter: Drafter | None, arch: Architecture, weights: WeightFormat, kv: KvFormat, *others: Any, **options: Any
+) -> list[CostModel]:
+    """A `CostModel` a stage; the last one drafts. ``others``: hardware, layout and overheads."""
+    parts = list(stages(arch, others[1]))
+    model = (arch, weights, kv, *others)
+    if drafter is None:
+        return [CostModel(*model, **options, stage=part) for part in parts]
+    none = LookupDrafter(0.0, drafter.rows_per_draft)
+    return [SpeculativeCostModel(drafter if part.last else none, *model, **options, stage=part) for part in parts]
 
 
 def host_before(overheads: EngineOverheads, ahead: bool) -> tuple[float, float]:

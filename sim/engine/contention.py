@@ -25,16 +25,12 @@ class Contention:
         for request in list(self.scheduler.running):
             if self.left == 0:
                 break
-            if request.draining or request not in self.scheduler.running or self._flies(request):
+            if request.draining or request not in self.scheduler.running or self.scheduler.flies(request):
                 continue
             if not self._serve(request):
                 break
         self._commit()
         return self.left
-
-    def _flies(self, request: Request) -> bool:
-        """Whether the token of a member is still under way in a pipeline."""
-        return request.in_group and request.group is not self.scheduler.group
 
     def _serve(self, request: Request) -> bool:
         """Give one request its tokens, preempting others for blocks; false if it had to give way itself."""
@@ -67,7 +63,7 @@ class Contention:
         """Move the decode group on, without the members that got nothing, and account for the others' tokens."""
         scheduler, step = self.scheduler, self.step
         for request in scheduler.running:
-            if request.in_group and request not in self.served and not self._flies(request):
+            if request.in_group and request not in self.served and not self.scheduler.flies(request):
                 scheduler.starve(step, request)
         scheduler.decode_all(step, blocks_taken=True)
         for request, chunk in self.served.items():

@@ -13,6 +13,7 @@ from sim.engine.lockstep import Lockstep
 from sim.engine.pauses import TokenTimes
 from sim.engine.replica import Replica
 from sim.engine.request import Request, Tick
+from sim.engine.speculative_group import VerifyGroup
 from sim.engine.step import InFlight
 
 
@@ -129,6 +130,8 @@ class PipelinedReplica(Replica):
             yield from self._take_in()
 
     def _plan(self, ahead: int) -> Jump:
+        if isinstance(self.scheduler.group, VerifyGroup):
+            return super()._plan(ahead)
         first, increment, steps = self.timer.decode_run(
             self.scheduler.decode_shape(), self.scheduler.growing_windowed()
         )

@@ -7,9 +7,12 @@ was known when a step was scheduled enters the prefix cache.
 
 from __future__ import annotations
 
+from collections import deque
+
 from sim.cost.shape import StepShape
 from sim.engine.config import EngineConfig
 from sim.engine.kv.pool import Hit
+from sim.engine.lockstep import Lockstep
 from sim.engine.request import Request
 from sim.engine.scheduler import TOO_LARGE
 from sim.engine.speculative_group import TOKENS, VerifyGroup
@@ -25,10 +28,39 @@ class SpeculativeScheduler(VllmScheduler):
         if config.speculation is None:
             raise ValueError("an engine without speculation needs no speculative scheduler")
         self.speculation = config.speculation
-        self.group = self._verifying = VerifyGroup(config, config.speculation, window)
+        self._window = window
+        self.group: Lockstep = self.make_group()
         self._outgrown: list[Request] = []  # left the group by itself in the last step
+        self._alone: list[Request] = []  # verified outside the group in this step
+        self._away: deque[list[Request]] = deque()  # of each batch in a pipeline, those
         self._decoding = False  # the step began with running requests
         self._prefilling = False  # and one of them is in the middle of its prompt
+
+    @property
+    def _verifying(self) -> VerifyGroup:
+        assert isinstance(self.group, VerifyGroup)
+        return self.group
+
+    # -- pipelines ----------------------------------------------------------------------------------------------------
+
+    def make_group(self) -> VerifyGroup:
+        """A group without members, like the others."""
+        return VerifyGroup(self.config, self.speculation, self._window)
+
+    def send_off(self) -> None:
+        """The batch just scheduled enters a pipeline, with those that verify outside its group."""
+        super().send_off()
+        self._away.append(self._alone)
+        self._alone = []
+
+    def bring_back(self) -> None:
+        """The oldest batch in the pipeline is through."""
+        super().bring_back()
+        self._away.popleft()
+
+    def flies(self, request: Request) -> bool:
+        """Whether what the request verified is not known yet, since its batch is in a pipeline."""
+        return super().flies(request) or any(request in batch for batch in self._away)
 
     # -- the policy ---------------------------------------------------------------------------------------------------
 
@@ -47,12 +79,16 @@ class SpeculativeScheduler(VllmScheduler):
         """A step to fill; those that left the group by themselves did not miss a token, but look as if."""
         step = Step()
         step.interrupted = self._outgrown
-        self._outgrown = []
+        self._outgrown, self._alone = [], []
         return step
 
     def steps_ahead(self, limit: int) -> int:
         """How many decode-only steps with the present members certainly come next, at most ``limit``."""
         return super().steps_ahead(limit) if self._drafts_now() == self._verifying.drafts else 0
+
+    def blocked_for_any_budget(self) -> bool:
+        """Lookahead slots go with the chunk, so that a shorter one needs fewer."""
+        return self.config.pipeline_stages == 1
 
     def rejects(self, request: Request) -> str | None:
         """Why ``request`` could never be served, or None: its last verify step needs slots for all drafts."""
@@ -75,7 +111,7 @@ class SpeculativeScheduler(VllmScheduler):
 
     def _switch(self, drafts: int) -> None:
         """From now on members verify ``drafts`` drafts a step; O(members)."""
-        members = [request for request in self.running if request.in_group]
+        members = [request for request in self.running if request.in_group and request.group is self.group]
         for request in members:
             self.group.leave(request)
         self._verifying.switch(drafts)
@@ -96,6 +132,8 @@ class SpeculativeScheduler(VllmScheduler):
 
     def wanted(self, request: Request) -> int:
         """Tokens a request outside the group would compute, drafts included."""
+        if self._away and self.flies(request):
+            return 0
         want = request.known + min(request.drafts, self._verifying.drafts) - request.computed
         threshold = self.config.long_prefill_token_threshold
         if 0 < threshold < want and len(self.running) + len(self.waiting) > 1:
@@ -144,7 +182,10 @@ class SpeculativeScheduler(VllmScheduler):
 
     def full_blocks(self, request: Request, lag: int) -> int:
         """Blocks whose tokens were all known when the request was last scheduled."""
-        return self._verifying.full(request) if request.in_group else max(request.cached_blocks, request.full)
+        group = request.group
+        if request.in_group and isinstance(group, VerifyGroup):
+            return group.full(request)
+        return max(request.cached_blocks, request.full)
 
     def hash_arrived(self) -> None:
         """Nothing: what a step gave out enters the cache when the next one of the request is scheduled."""
@@ -221,12 +262,14 @@ class SpeculativeScheduler(VllmScheduler):
                 self.scribes[request] = None
         else:
             request.drafts = self.speculation.num_speculative_tokens
+            self._alone.append(request)
 
     def _end_decodes(self) -> list[Request]:
         done = []
         for request in self.group.ended():
             if request.issued < request.output:
                 self._outgrow(request)
+                self._alone.append(request)
             else:
                 self._drain(request)
                 done.append(request)
@@ -243,6 +286,9 @@ class SpeculativeScheduler(VllmScheduler):
         """Take all blocks from ``victim`` and queue it again; outputs are kept, drafts are not."""
         super().preempt(step, victim, tokens_in_step, undone)
         victim.drafts = victim.full = 0
+        for batch in self._away:
+            if victim in batch:
+                batch.remove(victim)
 
     def starve(self, step: Step, request: Request) -> None:
         """Take a member that gets no token in this step, or not all of its drafts, out of the group."""

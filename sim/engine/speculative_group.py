@@ -228,10 +228,14 @@ class VerifyGroup(Lockstep):
             return limit
         return int(self.rows(limit)[HELD].searchsorted(most, "right"))
 
+    def _holds(self, request: Request, last: int) -> bool:
+        """Whether a member's last step is ``last``, or else the entry that says so is of a former membership."""
+        return request.in_group and request.group is self and request.last_group_step == last
+
     def steps_to_change(self, limit: int) -> int:
         """Steps until a member ends, at most ``limit``."""
         ends = self._ends
-        while ends and not (ends[0][2].in_group and ends[0][2].last_group_step == ends[0][0]):
+        while ends and not self._holds(ends[0][2], ends[0][0]):
             heappop(ends)
         return min(limit, ends[0][0] - self.step) if ends else limit
 
@@ -255,7 +259,7 @@ class VerifyGroup(Lockstep):
         done: list[Request] = []
         while self._ends and self._ends[0][0] <= self.step:
             last, _, request = heappop(self._ends)
-            if request.in_group and request.last_group_step == last:
+            if self._holds(request, last):
                 self.leave(request)
                 done.append(request)
         if len(done) > 1:

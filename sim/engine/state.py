@@ -69,6 +69,10 @@ class EngineState:
         self.flying.append(self.group)
         self.group = self.make_group()
 
+    def flies(self, request: Request) -> bool:
+        """Whether the token of a request is still under way in a pipeline."""
+        return request.in_group and request.group is not self.group
+
     def make_group(self) -> Lockstep:
         """A decode group without members, like the others."""
         return DecodeGroup(self.config.block_size, self.group.window)

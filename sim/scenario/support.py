@@ -108,5 +108,3 @@ def _unsupported_with_drafts(scenario: Scenario) -> Iterator[tuple[str, object, 
         yield "layout.enable_dbo", "half-batches with speculation", f"leave it out, or {remedy}"
     if family(engine.preset) != "vllm":
         yield "engine.speculative", f"speculation with the scheduler of '{engine.preset}'", "set engine.preset to vllm"
-    if layout.pipeline_parallel_size > 1:
-        yield "engine.speculative", "speculation over pipeline stages", remedy

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sim.assemble import cost_model, served_by
+from sim.cost.pipeline import PipelineTimer
 from sim.cost.shape import StepShape
 from sim.cost.step import CostModel
 from sim.scenario import Scenario
@@ -16,12 +17,14 @@ LLAMA_8B = "meta-llama/Llama-3.1-8B"
 LLAMA_70B = "meta-llama/Llama-3.1-70B"
 
 
-def model(speculative: dict[str, Any] | None, name: str = LLAMA_8B, tensor: int = 1, **engine: Any) -> CostModel:
+def model(
+    speculative: dict[str, Any] | None, name: str = LLAMA_8B, tensor: int = 1, stages: int = 1, **engine: Any
+) -> Any:
     scenario = Scenario.from_dict(
         {
             "model": name,
             "hardware": "h100-sxm",
-            "layout": {"tensor_parallel_size": tensor},
+            "layout": {"tensor_parallel_size": tensor, "pipeline_parallel_size": stages},
             "engine": {"speculative": speculative, **engine},
             "workload": {
                 "num_requests": 1,
@@ -158,3 +161,20 @@ def test_latent_attention_computes_for_every_draft() -> None:
         single, triple = (cost.breakdown(verify(64, 4000, k))["decode_attention"] for k in (0, 2))
         attention[tensor] = triple / single
     assert attention[1] > 1.6 > 1.2 > attention[8] >= 1
+
+
+@pytest.mark.parametrize("method", ["eagle", "lookahead"])
+def test_the_last_stage_of_a_pipeline_drafts(method: str) -> None:
+    """Stages add up to the whole model; what drafting takes is the last one's."""
+    spec = drafts("eagle", 3, head_layers=1) if method == "eagle" else drafts("lookahead", 3, window_size=5)
+    whole, parts = model(spec), model(spec, stages=4)
+    assert isinstance(parts, PipelineTimer)
+    shape = verify(32, 1000, 3)
+    expected, found = whole.breakdown(shape), parts.breakdown(shape)
+    for name in set(expected) - {"host"}:
+        assert found[name] == pytest.approx(expected[name]), name
+    drafting = [stage.breakdown(shape)["drafting"] for stage in parts._stages]
+    assert [seconds > 0 for seconds in drafting] == [False, False, False, method == "eagle"]
+    assert parts.decode_times(shape, np.array([shape.decode_context]), np.array([0]))[0] == pytest.approx(
+        parts.step(shape)
+    )

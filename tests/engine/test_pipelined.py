@@ -228,6 +228,7 @@ def random_run(seed: int, jump: bool) -> Fleet | None:
         enable_prefix_caching=rng.random() < 0.5,
         scheduling_policy=rng.choice(["fcfs", "priority"]),
         watermark=rng.choice([0.0, 0.1]),
+        scheduler_reserve_full_isl=rng.random() < 0.7,
         async_scheduling=False,
         pipeline_stages=stages,
     )

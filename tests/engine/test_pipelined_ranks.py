@@ -215,6 +215,7 @@ def random_run(seed: int, jump: bool, calm: bool = False) -> Fleet | None:
         max_num_batched_tokens=rng.choice([16, 64, 300]),
         enable_prefix_caching=rng.random() < 0.5,
         watermark=rng.choice([0.0, 0.1]),
+        scheduler_reserve_full_isl=rng.random() < 0.7,
         async_scheduling=False,
         pipeline_stages=stages,
     )

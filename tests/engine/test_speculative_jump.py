@@ -17,6 +17,8 @@ from sim.cluster.fleet import ClientPath, Fleet
 from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.conformance import engine_of, workload_of
 from sim.cost.joint import JointSteps
+from sim.cost.joint_pipeline import JointPipeline
+from sim.cost.pipeline import PipelineTimer
 from sim.cost.shape import AffineRun, StepShape
 from sim.engine.config import EngineConfig
 from sim.engine.speculative_acceptance import BetaSurvival, DrawnAcceptance, Survival, SurvivalByPosition
@@ -82,9 +84,21 @@ def drafting(document: dict[str, Any], rng: Random, seed: int) -> EngineConfig:
     return replace(config, speculation=speculation)
 
 
-def run(seed: int, *, jump: bool, ranks: int = 1) -> Fleet | None:
-    """The run of a scenario, by ``ranks`` ranks in lock-step if there are several; None where requests of equal rank
-    preempt each other for ever."""
+def clock(rng: Random, ranks: int, stages: int) -> Any:
+    """Step times of an engine of so many ranks and stages."""
+    parts: list[Any] = [UnevenTimer(rng)] * stages
+    if ranks > 1:
+        parts = [JointSteps(part) for part in parts]
+    if stages == 1:
+        return parts[0]
+    host, hops = (1e-4, 1e-5), [lambda tokens: 1e-5 * tokens] * (stages - 1)
+    if ranks == 1:
+        return PipelineTimer(parts, host, hops)
+    return JointPipeline(parts, host, hops, dummies_block=rng.random() < 0.5)
+
+
+def run(seed: int, *, jump: bool, ranks: int = 1, stages: int = 1) -> Fleet | None:
+    """The run of a scenario; None where requests of equal rank preempt each other for ever."""
     rng = Random(seed)
     document = from_seed(500_000 + seed, speculative=True)
     workload = workload_of(document["requests"], document["config"]["block_size"])
@@ -93,8 +107,8 @@ def run(seed: int, *, jump: bool, ranks: int = 1) -> Fleet | None:
     workload = replace(workload, arrival_s=workload.arrival_s + jitter, think_s=workload.think_s + jitter)
     fleet = Fleet(
         workload,
-        [drafting(document, rng, seed)] * rng.choice([1, 1, 3]),
-        UnevenTimer(rng) if ranks == 1 else JointSteps(UnevenTimer(rng)),
+        [replace(drafting(document, rng, seed), pipeline_stages=stages)] * rng.choice([1, 1, 3]),
+        clock(rng, ranks, stages),
         rng.choice([RoundRobin, LeastLoaded])(),
         path=rng.choice([ClientPath(), ClientPath(0.007, 0.001, 0.002)]),
         jump=jump,
@@ -148,11 +162,17 @@ def assert_equal(got: Arrays, expected: Arrays) -> None:
             np.testing.assert_array_equal(got[name], values, err_msg=name)
 
 
-@pytest.mark.parametrize(("start", "ranks"), [(n, 1) for n in range(0, 300, 10)] + [(n, 3) for n in range(0, 100, 10)])
-def test_jumps_change_no_record(start: int, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("start", "spread"),
+    [(n, {}) for n in range(0, 300, 10)]
+    + [(n, {"ranks": 3}) for n in range(0, 100, 10)]
+    + [(n, {"stages": 2 + n % 3}) for n in range(0, 100, 10)]
+    + [(n, {"ranks": 2, "stages": 2}) for n in range(0, 100, 10)],
+)
+def test_jumps_change_no_record(start: int, spread: dict[str, int]) -> None:
     wakes = {True: 0, False: 0}
     for seed in range(start, start + 10):
-        jumped, stepped = (run(seed, jump=jump, ranks=ranks) for jump in (True, False))
+        jumped, stepped = (run(seed, jump=jump, **spread) for jump in (True, False))
         if jumped is None or stepped is None:
             assert jumped is stepped
             continue

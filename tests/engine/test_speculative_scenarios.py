@@ -16,8 +16,6 @@ from sim.scenario.support import require_supported
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("speculative-*.yaml"))
-POOL: dict[str, Any] = {"replicas": 1, "layout": {}}
-STAGED: dict[str, Any] = {"replicas": 1, "layout": {"pipeline_parallel_size": 2}}
 EAGLE: dict[str, Any] = {"method": "eagle", "head_layers": 1, "num_speculative_tokens": 3, "acceptance_rate": 0.7}
 DRAFT: dict[str, Any] = {"method": "draft_model", "num_speculative_tokens": 3, "acceptance_rate": 0.7}
 
@@ -80,18 +78,17 @@ def test_drafters_that_do_not_fit_the_model_are_refused(spec: dict[str, Any], fi
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"engine": {"preset": "sglang"}},
-        {"layout": {"pipeline_parallel_size": 2}},
-        {"cluster": {"disaggregation": {"prefill": POOL, "decode": STAGED, "transfer_gb_per_s": 50}}},
-    ],
-)
-def test_what_drafts_are_not_simulated_with_is_refused(change: dict[str, Any]) -> None:
-    asked = scenario(EAGLE, **change)
-    with pytest.raises(InputError, match=r"not supported yet"):
-        require_supported(asked)
+def test_drafts_under_another_scheduler_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'sglang' is not supported yet"):
+        require_supported(scenario(EAGLE, engine={"preset": "sglang"}))
+
+
+def test_what_a_pool_cannot_do_is_refused_by_its_name() -> None:
+    halves = {"replicas": 1, "layout": {**RANKS, "enable_dbo": True}}
+    pools = {"prefill": {"replicas": 1, "layout": {}}, "decode": halves, "transfer_gb_per_s": 50}
+    with pytest.raises(InputError, match="half-batches with speculation") as refused:
+        require_supported(scenario(EAGLE, "deepseek-ai/DeepSeek-V2-Lite", cluster={"disaggregation": pools}))
+    assert refused.value.field == "cluster.disaggregation.decode.layout.enable_dbo"
 
 
 RANKS = {"data_parallel_size": 4, "enable_expert_parallel": True}
@@ -103,6 +100,13 @@ DRAFTERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.5},
         {"data_parallel_size": 2},
     ),
+    "stages": ("meta-llama/Llama-3.1-8B", EAGLE, {"pipeline_parallel_size": 2}),
+    "ranks over stages": ("deepseek-ai/DeepSeek-V2-Lite", EAGLE, {**RANKS, "pipeline_parallel_size": 3}),
+    "rows for guesses over stages": (
+        "meta-llama/Llama-3.1-8B",
+        {"method": "lookahead", "num_speculative_tokens": 4, "acceptance_rate": 0.5, "window_size": 5},
+        {"pipeline_parallel_size": 4},
+    ),
     "rows for guesses": (
         "deepseek-ai/DeepSeek-V2-Lite",
         {"method": "lookahead", "num_speculative_tokens": 4, "acceptance_rate": 0.5, "window_size": 5},
@@ -112,7 +116,7 @@ DRAFTERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_ranks_verify_drafts_in_lock_step(name: str) -> None:
+def test_ranks_and_stages_verify_drafts(name: str) -> None:
     model, spec, layout = DRAFTERS[name]
     asked = scenario(spec, model, layout=layout)
     jumped, stepped = simulate(asked), simulate(asked, exact=True)
