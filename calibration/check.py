@@ -12,6 +12,7 @@ from calibration.fit_families import LAWS
 from calibration.fit_points import checked, held_out
 from calibration.fit_predict import predicted_s
 from calibration.fit_solver import Floats
+from calibration.picture import picture
 from hardware_profiles import HardwareProfile
 from sim.errors import InputError
 
@@ -89,13 +90,13 @@ def _judged(rows: pd.DataFrame, family: str, dtype: str, hardware: HardwareProfi
     return rows[served] if served is not None and served.any() else rows
 
 
-def draw_roofline(points: pd.DataFrame, hardware: HardwareProfile, path: str | Path, dtype: str = "bf16") -> None:
+def draw_roofline(points: pd.DataFrame, hardware: HardwareProfile, path: Path, dtype: str = "bf16") -> None:
     """GEMM points of ``dtype`` as reached FLOP/s against FLOPs per byte, under the datasheet's roofline.
 
     Raises:
-        InputError: no GEMM points of that dtype.
+        InputError: no GEMM points of that dtype, or a picture that cannot be written.
     """
-    import matplotlib.pyplot as plt
+    from matplotlib.ticker import StrMethodFormatter
 
     rows = points[(points.family == "gemm") & (points["dtype"] == dtype)]
     if rows.empty:
@@ -104,12 +105,13 @@ def draw_roofline(points: pd.DataFrame, hardware: HardwareProfile, path: str | P
     intensity, reached = flops / moved, flops / rows.seconds
     peak, bandwidth = hardware.peak_flops(dtype), hardware.memory_bandwidth_bytes_per_s
     line = np.logspace(np.log10(intensity.min()), np.log10(intensity.max()), 200)
-    figure, axes = plt.subplots(figsize=(7, 4.5))
-    drawn = axes.scatter(intensity, reached / 1e12, c=np.log2(rows.m), s=4, alpha=0.5, linewidths=0)
-    axes.plot(line, np.minimum(peak, line * bandwidth) / 1e12, color="black", label="datasheet")
-    axes.set(xscale="log", yscale="log", xlabel="FLOPs per byte", ylabel="TFLOP/s", title=f"{hardware.device}, {dtype}")
-    figure.colorbar(drawn, label="log2 m")
-    axes.legend(loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with picture(path, 7, 4.5) as figure:
+        axes = figure.subplots()
+        drawn = axes.scatter(intensity, reached / 1e12, c=rows.m, norm="log", s=6, alpha=0.6, linewidths=0)
+        axes.plot(line, np.minimum(peak, line * bandwidth) / 1e12, color="#333333", label="datasheet")
+        axes.set(xscale="log", yscale="log", xlabel="FLOP a byte", ylabel="TFLOP/s")
+        axes.set_title(f"{hardware.device}, {dtype}: products as measured")
+        bar = figure.colorbar(drawn, label="tokens (m)")
+        for axis in (axes.xaxis, axes.yaxis, bar.ax.yaxis):
+            axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.legend(loc="lower right")

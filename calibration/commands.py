@@ -146,7 +146,10 @@ def check(
         str | None, typer.Option(metavar="NAME", help="Profile to hold against the points.", show_default=False)
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the roofline with the points on it.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the roofline with the points on it (.png, .svg, .pdf).", show_default=False
+        ),
     ] = None,
     end_to_end: Annotated[
         bool, typer.Option("--end-to-end", help="Serve a real decoder on this CPU and compare with the prediction.")

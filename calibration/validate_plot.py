@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from calibration.picture import picture
 from calibration.validate import Report, Score
 from sim.errors import InputError
-from sim.files import check_picture, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE: Final = Path(__file__).resolve().parent.parent / "reports" / "servecast.mplstyle"
 MARKS: Final = "osD^vPX*"
 BAND: Final = 0.10  # drawn around the diagonal
 
@@ -29,27 +28,17 @@ def plot_report(report: Report, path: Path, colour_by: str = "gpu") -> None:
     Raises:
         InputError: nothing to draw, or the picture cannot be written.
     """
-    import matplotlib
-
-    check_picture(path)
-    if not report.summary():
-        raise InputError("--plot", "there is no prediction to draw", "see which measured numbers have none")
-    with matplotlib.rc_context(fname=STYLE if STYLE.exists() else None):
-        figure = _figure(report, colour_by)
-        with whole_file(path, "--plot") as partial:
-            figure.savefig(partial, metadata={"Software": None} if path.suffix.lower() == ".png" else None)
-
-
-def _figure(report: Report, colour_by: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     keys = list(report.summary())
+    if not keys:
+        raise InputError("--plot", "there is no prediction to draw", "see which measured numbers have none")
     columns = 3 if 4 < len(keys) < 7 else min(len(keys), 4)  # no row of one
     rows = -(-len(keys) // columns)
-    figure = Figure(figsize=(max(3.2 * columns, 4.5), 3.2 * rows + 0.6))
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    with picture(path, max(3.2 * columns, 4.5), 3.2 * rows + 0.6) as figure:
+        _draw(figure, report, keys, (rows, columns), colour_by)
+
+
+def _draw(figure: Figure, report: Report, keys: list[str], grid: tuple[int, int], colour_by: str) -> None:
+    panels = figure.subplots(*grid, squeeze=False).ravel().tolist()
     groups = sorted({score.tags.get(colour_by, "") for score in report.scores})
     for panel, key in zip(panels, keys, strict=False):
         _panel(panel, [score for score in report.scores if score.key == key], key, groups, colour_by)
@@ -59,7 +48,6 @@ def _figure(report: Report, colour_by: str) -> Figure:
         label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=min(len(named), 6))
-    return figure
 
 
 def _title(key: str) -> str:
