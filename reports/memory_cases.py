@@ -125,8 +125,9 @@ def read_asked(
         name, plot, given = asked.name, Path(asked.plot) if asked.plot else None, given or asked.lengths
         several = [_variant(path, asked.scenario, variant, overrides, engine) for variant in asked.variants]
     else:
+        named = len(documents) > 1 or not compare
         several = [
-            _cases(path, document, [*overrides, *edits], label or _name(path, document), engine, {})
+            _cases(path, document, [*overrides, *edits], _label(path, document, named, label), engine, {})
             for path, document in documents
             for label, edits in _combinations(compare)
         ]
@@ -134,8 +135,9 @@ def read_asked(
     return Asked(name, tuple(cases), given or _default_lengths(cases), plot)
 
 
-def _name(path: Path, document: dict[str, Any]) -> str:
-    return str(document.get("name") or path.stem)
+def _label(path: Path, document: dict[str, Any], named: bool, varied: str) -> str:
+    name = str(document.get("name") or path.stem)
+    return ", ".join(filter(None, (name if named else "", varied)))
 
 
 def _combinations(compare: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from sim.scenario.document import load_document
 Figures = dict[str, float | bool | None]
 
 _MOST_CASES: Final = 20_000
-_SECTIONS: Final = {"model", "hardware", "layout", "engine", "cluster", "workload", "slo", "seed", "name"}
+_AFTER_VARIED: Final = ("scenario_hash", "status")  # a sweep's columns before these are the keys that it varied
 _UNCOMPARED: Final = ("simulation.", "schema_version", "seed", "band")
 
 
@@ -71,7 +72,7 @@ def flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, flo
 
 
 def _table(path: Path) -> dict[str, Figures]:
-    """A sweep's rows: the columns of the scenario name a row, the others are its figures."""
+    """A sweep's rows: the varied keys name a row, the other columns are its figures."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -83,9 +84,9 @@ def _table(path: Path) -> dict[str, Figures]:
         raise InputError(str(path), f"is not a Parquet table: {str(error).splitlines()[0]}") from None
     found: dict[str, Figures] = {}
     for row in rows:
-        label = ", ".join(f"{key}={value}" for key, value in row.items() if key.split(".")[0] in _SECTIONS)
+        varied = list(takewhile(lambda key: key not in _AFTER_VARIED, row))
+        label = ", ".join(f"{key}={row[key]}" for key in varied)
         if label in found:
             raise InputError(str(path), f"two rows are called '{label}'", "compare the table of a sweep")
-        figures = {key: value for key, value in row.items() if key.split(".")[0] not in _SECTIONS}
-        found[label] = dict(flat(figures))
+        found[label] = dict(flat({key: value for key, value in row.items() if key not in varied}))
     return found

@@ -115,7 +115,14 @@ def test_sweep_tables_are_matched_by_what_was_varied(tmp_path: Path) -> None:
 
     for name, ttft in (("base", [0.1, 0.2]), ("new", [0.22, 0.1])):
         rates = [1.0, 2.0] if name == "base" else [2.0, 1.0]
-        table = {"workload.arrivals.rate_per_s": rates, "status": ["done", "done"], "ttft_s.p99": ttft}
+        table = {
+            "workload.arrivals.rate_per_s": rates,
+            "status": ["done", "done"],
+            "ttft_s.p99": ttft,
+            "slo.attainment": [
+                rate / (4 if name == "new" else 4.01) for rate in rates
+            ],  # a figure, not of the scenario
+        }
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
     (regression,) = compared(tmp_path / "base.parquet", tmp_path / "new.parquet").regressions
     assert regression.case == "workload.arrivals.rate_per_s=2.0"
