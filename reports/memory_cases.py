@@ -115,7 +115,7 @@ def read_asked(
         InputError: anything malformed. A layout that is too small or impossible is a `Case` with a refusal.
     """
     documents = [(path, load_document(path.expanduser())) for path in paths]
-    name, plot, given = paths[0].stem, None, tuple(lengths)
+    name, plot, given = ", ".join(path.stem for path in paths), None, tuple(lengths)
     comparison = next((path for path, document in documents if "variants" in document), None)
     if comparison is not None:
         if len(documents) > 1 or compare:

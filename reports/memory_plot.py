@@ -75,7 +75,8 @@ def _draw_parts(axis: Axes, cases: list[Case]) -> None:
                 axis.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color="white")
             start += width
     axis.set_yticks(range(len(cases)), [_named(case) for case in cases])
-    axis.invert_yaxis()
+    spare = 0.5 if len(cases) == 1 else 0.0
+    axis.set_ylim(len(cases) - 0.5 + spare, -0.5 - spare)
     axis.grid(axis="y", visible=False)
     axis.set(xlabel="GiB of one GPU", xlim=(0, widest / _GIB))
     axis.set_title("Where each GPU's memory goes")
