@@ -56,7 +56,7 @@ def plan(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Error of step times within which deployments tie; 0.05 for fitted profiles, 0.3 for others.",
+            help="Error of step times within which deployments tie; that of each device's profile (p90).",
             show_default=False,
         ),
     ] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,10 +41,12 @@ class Alternatives:
     """Looks around a winner.
 
     Args:
-        band: relative error of step times.
+        band: relative error of the step times of a cell.
     """
 
-    def __init__(self, bench: Bench, ground: Ground, case: Case, options: Options, band: float) -> None:
+    def __init__(
+        self, bench: Bench, ground: Ground, case: Case, options: Options, band: Callable[[Cell], float]
+    ) -> None:
         self._bench = bench
         self._ground = ground
         self._case = case
@@ -100,8 +102,8 @@ class Alternatives:
         if place >= ASKED_KINDS:
             return
         if place == 0:
-            kind.faster = yield from self._in_band(kind, 1 / (1 + self._band))
-            kind.slower = yield from self._in_band(kind, 1 + self._band)
+            kind.faster = yield from self._in_band(kind, 1 / (1 + self._band(cell)))
+            kind.slower = yield from self._in_band(kind, 1 + self._band(cell))
         loads = [Trial(self._case, cell, replicas, float(f"{kind.limits.factor * part:.3g}")) for part in _LADDER]
         most = self._ground.most_replicas(cell)
         numbers = (replicas + 1, 2 * replicas) if place == 0 and most > replicas else ()
@@ -111,7 +113,7 @@ class Alternatives:
     def _in_band(self, kind: Kind, times: float) -> Task[Outcome | None]:
         """The fewest replicas if every step took ``times`` as long."""
         assert kind.best is not None
-        if self._band == 0:
+        if times == 1:
             return kind.best
         trial = kind.best.trial
         guess = math.ceil(trial.replicas * times / max(kind.limits.factor, 1.0) - 1e-9)
@@ -124,8 +126,8 @@ class Alternatives:
         affordable = [n for n in range(1, kind.best.trial.replicas) if self._ground.cost(cell, n) <= worst + 1e-9]
         if self._cost(kind.best) <= worst + 1e-9:
             kind.faster = kind.best
-        elif affordable and self._band > 0:
-            faster = self._case.slower(1 / (1 + self._band))
+        elif affordable and (band := self._band(cell)) > 0:
+            faster = self._case.slower(1 / (1 + band))
             kind.faster = yield from kept_by(faster, cell, self._ground, affordable[-1])
 
     # -- rows ---------------------------------------------------------------------------------------------------------

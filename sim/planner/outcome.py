@@ -187,7 +187,10 @@ class Counts(StrictModel):
 
 
 class Question(StrictModel):
-    """What was asked: the traffic in its unit, the promise, the budgets."""
+    """What was asked: the traffic in its unit, the promise, the budgets.
+
+    ``error_band`` is the relative error of step times within which deployments tie, the largest of all devices.
+    """
 
     model: str
     load: float

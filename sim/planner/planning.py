@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import sim
 from sim.errors import InputError
@@ -28,9 +28,6 @@ from sim.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd
-
-BAND_FITTED: Final = 0.05
-BAND_ASSUMED: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -132,12 +129,11 @@ class _Planner:
         if unpriced and (len(priced) > 1 or options.max_usd_per_hour is not None):
             raise InputError(f"hardware {unpriced[0]}", "has no price", f"give --price {unpriced[0]}=DOLLARS an hour")
         self.priced = not unpriced
-        self.band = options.error_band if options.error_band is not None else self._band()
 
-    def _band(self) -> float:
-        """Relative error of step times: what measured runs showed for fitted profiles, more for others."""
-        fitted = all(self.ground.hardware(cell).calibrated for cell in self.cells)
-        return BAND_FITTED if fitted else BAND_ASSUMED
+    def _band(self, cell: Cell) -> float:
+        """Relative error of step times: what is asked for, or that of the device, as wide as in the band of a run."""
+        asked = self.options.error_band
+        return self.ground.hardware(cell).step_error.p90 if asked is None else asked
 
     def run(self, curve: Sequence[tuple[float, float]] | None, what_ifs: bool) -> PlanResult:
         fitting = [cell for cell in self.cells if self.ground.fit(cell).refusal is None]
@@ -145,7 +141,7 @@ class _Planner:
         searched = len(self.bench.keys)
         if found.best is None:
             return self._nothing(found, fitting, searched)
-        around = Alternatives(self.bench, self.ground, self.case, self.options, self.band)
+        around = Alternatives(self.bench, self.ground, self.case, self.options, self._band)
         kinds = around.kinds(fitting, found)
         rows = around.rows(kinds)
         answers = around.what_ifs(kinds) if what_ifs else ()
@@ -171,7 +167,7 @@ class _Planner:
         return PlanResult(document, self.case.whole(best.cell, best.replicas), runs_of(self.bench))
 
     def _nothing(self, found: Found, fitting: list[Cell], searched: int) -> PlanResult:
-        around = Alternatives(self.bench, self.ground, self.case, self.options, self.band)
+        around = Alternatives(self.bench, self.ground, self.case, self.options, self._band)
         rows = [around.refused(cell) for cell in around.largest(fitting)] + self._without_memory(fitting)
         document = Plan(
             servecast_version=sim.__version__,
@@ -209,7 +205,7 @@ class _Planner:
             max_usd_per_hour=options.max_usd_per_hour,
             max_watts=options.max_watts,
             ranked_by="usd_per_hour" if self.priced else "gpus",
-            error_band=self.band,
+            error_band=max(map(self._band, self.cells)),
             seed=self.case.base.seed,
         )
 

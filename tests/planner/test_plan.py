@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hardware_profiles import load_hardware
 from sim import InputError, Scenario, simulate
 from sim.planner import Options, PlanResult, plan
 from sim.planner import sweeping as module
@@ -46,6 +47,19 @@ def test_the_winner_keeps_the_promise_and_simulating_it_gives_the_figures_of_the
     assert summary.ttft_s.p99 == pytest.approx(winner.promise["ttft_p99_s"].value_s, rel=1e-12)
     assert summary.cost.usd_per_hour == pytest.approx(winner.usd_per_hour)
     assert summary.cost.usd_per_million_output_tokens == pytest.approx(winner.usd_per_million_output_tokens)
+
+
+@pytest.mark.parametrize(
+    ("asked", "hardware", "error"),
+    [(None, ("h100-sxm",), 0.056), (None, ("h100-sxm", "h200-sxm"), 0.12), (0.2, ("h100-sxm",), 0.2)],
+)
+def test_ties_reach_as_far_as_the_band_of_a_run(asked: float | None, hardware: tuple[str, ...], error: float) -> None:
+    """The p90 error of the devices' own profiles; of several, the report names the largest."""
+    assert max(load_hardware(name).step_error.p90 for name in hardware) == (error if asked is None else 0.056)
+    few = Options(
+        max_gpus=1, tensor_parallel=(1,), max_num_seqs=(256,), hardware=hardware, error_band=asked, disaggregation=False
+    )
+    assert plan(quick(), few, workers=1, what_ifs=False).plan.question.error_band == error
 
 
 def test_rows_are_sorted_and_say_what_limits_them(result: PlanResult) -> None:
