@@ -17,7 +17,18 @@ from typing import Final, Literal
 
 import sim
 
-_NEEDED: Final = ("simpy", "numpy", "pandas", "pyarrow", "pydantic", "pyyaml", "typer", "rich", "matplotlib")
+_NEEDED: Final = (
+    "simpy",
+    "mypy_extensions",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "pyyaml",
+    "typer",
+    "rich",
+    "matplotlib",
+)
 _EXTRAS: Final = {
     "calibrate": ("torch",),
     "cluster": ("joblib", "distributed", "ray"),
@@ -44,6 +55,7 @@ def examine() -> list[Finding]:
 
 def _versions() -> Iterator[Finding]:
     yield Finding("servecast", "ok", f"{sim.__version__} in {Path(sim.__file__).resolve().parent.parent}")
+    yield _event_loop()
     old = sys.version_info < (3, 11)
     yield Finding("python", "missing" if old else "ok", f"{platform.python_version()} on {platform.platform()}")
     for package in _NEEDED:
@@ -51,6 +63,18 @@ def _versions() -> Iterator[Finding]:
             yield Finding(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
             yield Finding(package, "missing", f"not installed: pip install {package}")
+
+
+def _event_loop() -> Finding:
+    """How the event loop runs; a compiled one that is older than its sources runs something else than they say."""
+    from sim.compiled import HOW, compiled, outdated
+
+    if old := outdated():
+        detail = f"compiled, but {', '.join(source.name for source in old[:3])} changed since: install again"
+        return Finding("event loop", "missing", detail)
+    return (
+        Finding("event loop", "ok", "compiled") if compiled() else Finding("event loop", "note", f"not compiled: {HOW}")
+    )
 
 
 def _data() -> Iterator[Finding]:

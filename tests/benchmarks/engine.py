@@ -1,8 +1,9 @@
-"""How fast the simulator is: `python tests/benchmarks/engine.py [--full] [CASE ...]` prints one table.
+"""How fast the simulator is: `python tests/benchmarks/engine.py [--full] [--plain] [CASE ...]` prints one table.
 
-Every case runs in a process of its own, first by change, then (where it says so) with one event a step on part of its
-requests, so that ratios come from one machine at one time. CPU seconds of the event loop alone; `total` adds making the
-workload, the summary and everything but the interpreter's start.
+Every case runs in processes of its own: with the event loop compiled, as plain Python, and (where it says so) with one
+event a step on part of its requests, so that ratios come from one machine at one time. CPU seconds of the event loop
+alone; `total` adds making the workload, the summary and everything but the interpreter's start. The compiled loop is
+built first if it is not there (`compiled.py`); `--plain` does without.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from compiled import build
 
 ROOT = Path(__file__).resolve().parents[2]
 MOONCAKE = ROOT.parent / "shared" / "traces" / "mooncake_conversation.jsonl.gz"
@@ -121,46 +124,53 @@ def measure(case: Case, requests: int, exact: bool) -> dict[str, float]:
     }
 
 
-def in_process(case: Case, requests: int, exact: bool) -> dict[str, float]:
-    """`measure` in a fresh interpreter."""
+def in_process(case: Case, requests: int, exact: bool, installation: Path) -> dict[str, float]:
+    """`measure` in a fresh interpreter that takes servecast from ``installation``."""
     command = [sys.executable, __file__, "--measure", json.dumps([case.name, requests, exact])]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(installation), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
 
 HEADER = (
-    f"{'case':32} {'req/CPU-s':>10} {'total/s':>9} {'events/req':>10} {'steps/req':>9} {'batch':>6} "
-    f"{'peak MiB':>8} | {'exact req/s':>11} {'steps/s':>9} {'speed-up':>8}"
+    f"{'':32} {'requests a CPU-second':^28} | {'':26} | {'--exact: steps a CPU-second':^32}\n"
+    f"{'case':32} {'compiled':>10} {'plain':>8} {'ratio':>8} | {'events/req':>10} {'batch':>6} {'peak MiB':>8} | "
+    f"{'compiled':>10} {'plain':>8} {'plain speed-up':>12}"
 )
 
 
-def row(case: Case) -> str:
-    """One line of the table."""
-    fast = in_process(case, case.requests, False)
-    n = fast["requests"]
+def row(case: Case, compiled: Path | None) -> str:
+    """One line of the table; the speed-up is that of time by change over one event a step, both in plain Python."""
+    best = in_process(case, case.requests, False, compiled) if compiled else None
+    plain = in_process(case, case.requests, False, ROOT)
+    rate = plain["requests"] / plain["loop_s"]
+    fast = f"{best['requests'] / best['loop_s']:10,.0f}" if best else f"{'':10}"
+    ratio = f"{best['requests'] / best['loop_s'] / rate:8.1f}" if best else f"{'':8}"
     text = (
-        f"{case.name:32} {n / fast['loop_s']:10,.0f} {n / fast['total_s']:9,.0f} {fast['events'] / n:10.2f} "
-        f"{fast['steps'] / n:9.2f} {fast['batch']:6.1f} {fast['peak_bytes'] / 2**20:8,.0f} | "
+        f"{case.name:32} {fast} {rate:8,.0f} {ratio} | {plain['events'] / plain['requests']:10.2f} "
+        f"{plain['batch']:6.1f} {plain['peak_bytes'] / 2**20:8,.0f} | "
     )
     if not case.exact_requests:
         return text
-    slow = in_process(case, case.exact_requests, True)
-    slow_rate = slow["requests"] / slow["loop_s"]
-    return text + (f"{slow_rate:11,.0f} {slow['steps'] / slow['loop_s']:9,.0f} {n / fast['loop_s'] / slow_rate:8.1f}")
+    best = in_process(case, case.exact_requests, True, compiled) if compiled else None
+    slow = in_process(case, case.exact_requests, True, ROOT)
+    fast = f"{best['steps'] / best['loop_s']:10,.0f}" if best else f"{'':10}"
+    return text + f"{fast} {slow['steps'] / slow['loop_s']:8,.0f} {rate * slow['loop_s'] / slow['requests']:12.1f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="names of cases to run (default: all but the largest)")
     parser.add_argument("--full", action="store_true", help="the largest case too")
+    parser.add_argument("--plain", action="store_true", help="leave out the compiled event loop")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         name, requests, exact = json.loads(args.measure)
         print(json.dumps(measure(next(case for case in CASES if case.name == name), requests, exact)))
         return
+    compiled = None if args.plain else build()
     print(HEADER)
     for case in CASES:
         if (args.cases and case.name not in args.cases) or (case.full_only and not (args.full or args.cases)):
@@ -168,7 +178,7 @@ def main() -> None:
         if "trace" in case.workload and not MOONCAKE.exists():
             print(f"{case.name:32} skipped: the trace is not at hand")
             continue
-        print(row(case), flush=True)
+        print(row(case, compiled), flush=True)
 
 
 if __name__ == "__main__":

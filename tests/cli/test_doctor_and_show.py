@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 from toy_run import toy_run
 
 from reports import doctor
+from sim import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., tuple[int, str, str]]
@@ -32,6 +34,22 @@ def test_doctor_names_what_is_missing(servecast: Run, monkeypatch: pytest.Monkey
     code, out, _ = servecast("doctor")
     assert code == 1
     assert "MISSING  a-package-nobody-has" in out
+
+
+def test_doctor_finds_a_compiled_module_that_is_older_than_its_source(
+    servecast: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = servecast("doctor", "--json")
+    loop = next(finding for finding in json.loads(out) if finding["what"] == "event loop")
+    assert (code, loop["detail"]) == (0, "compiled" if compiled.compiled() else f"not compiled: {compiled.HOW}")
+    for name in ("compiled.py", "engine.py", f"engine{EXTENSION_SUFFIXES[0]}"):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / f"engine{EXTENSION_SUFFIXES[0]}", (1, 1))
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    code, out, _ = servecast("doctor")
+    assert code == 1
+    assert "MISSING  event loop" in out
+    assert "engine.py" in out
 
 
 @pytest.mark.parametrize(

@@ -66,15 +66,15 @@ def test_members_that_end_together_come_out_in_running_order() -> None:
 @pytest.mark.parametrize("free", range(30))
 def test_steps_within_counts_blocks_like_single_steps_do(free: int) -> None:
     rng = Random(free)
-    group = DecodeGroup(4, None)
+    group, probe = DecodeGroup(4, None), DecodeGroup(4, None)
     for id in range(5):
-        group.join(member(id, rng.randint(1, 20), left=100))
+        computed = rng.randint(1, 20)
+        group.join(member(id, computed, left=100))
+        probe.join(member(id, computed, left=100))
     expected, left = 0, free
-    probe = DecodeGroup(4, None)
-    probe.__dict__.update(group.__dict__)
     while expected < 20 and probe.blocks_needed() <= left:
         left -= probe.blocks_needed()
-        probe.step += 1
+        probe.advance()
         expected += 1
     assert group.steps_within(free, 20) == expected
 

@@ -15,6 +15,7 @@ from preset_configs import preset_config, random_knobs
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.lifecycle import Change
+from sim.cluster.reports import Reports
 from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.cost.joint import JointSteps
 from sim.cost.joint_pipeline import JointPipeline
@@ -118,11 +119,17 @@ def test_a_dummy_holds_up_the_next_round_where_the_engine_waits_for_it(block: bo
     assert us(fleet, "first_token_s") == expected
 
 
-class ToTheFirst(RoundRobin):
+class ToTheFirst:
     """Everything to one rank."""
+
+    def __init__(self) -> None:
+        self.reports = Reports()
 
     def choose(self, request: Any, replicas: Any) -> int:
         return 0
+
+    def forget(self, replica: Any) -> None:
+        pass
 
 
 @pytest.mark.parametrize(("block", "expected"), [(False, [200, 300]), (True, [200, 400])])
