@@ -19,6 +19,9 @@ Address = Annotated[
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Points at once; all processors where not given.")]
 
 
+EXIT_NOTHING = 1
+
+
 def sweep(
     scenario: ScenarioFile,
     vary: Annotated[
@@ -38,13 +41,15 @@ def sweep(
 ) -> None:
     """Simulate a grid of what-ifs: every combination of the values given with --vary.
 
+    Exits with 1 if no point could be simulated.
+
     servecast sweep chat.yaml --vary workload.arrivals.rate_per_s=1,2,4,8 --out sweeps/rate
 
     servecast sweep chat.yaml --vary layout.tensor_parallel_size=1,2,4 --vary engine.kv_cache_dtype=auto,fp8
     """
     from reports.sweep_run import run_sweep
 
-    run_sweep(
+    some = run_sweep(
         scenario,
         vary,
         overrides=edits(overrides, seed),
@@ -54,3 +59,5 @@ def sweep(
         workers=workers,
         as_json=as_json,
     )
+    if not some:
+        raise typer.Exit(EXIT_NOTHING)

@@ -26,8 +26,11 @@ def run_sweep(
     address: str | None,
     workers: int | None,
     as_json: bool,
-) -> None:
-    """Sweep, write and print. Raises `InputError`, and `KeyboardInterrupt` with a word on what is kept."""
+) -> bool:
+    """Sweep, write and print; whether any point was simulated.
+
+    Raises `InputError`, and `KeyboardInterrupt` with a word on what is kept.
+    """
     scenario = Scenario.from_file(path).with_overrides(overrides)
     grid = parse_vary(vary)
     if out is not None:
@@ -42,6 +45,7 @@ def run_sweep(
         print(json.dumps(as_document(result), indent=2))
     else:
         print_sweep(result, scenario.slo, out)
+    return "done" in result.counts
 
 
 def as_document(result: SweepResult) -> dict[str, object]:

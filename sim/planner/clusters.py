@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 from sim.errors import InputError
 
@@ -15,6 +17,7 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 Call = tuple[Callable[[Any], Any], int, Any]  # function, number, item
 
+_ANSWER_S: Final = 5.0  # within which a scheduler must take a connection
 _ROUND: Final = 4  # items a worker between two looks at results, where a backend cannot stream them
 
 
@@ -23,6 +26,7 @@ class Cluster:
 
     name: str
     packages: tuple[str, ...]
+    ports: ClassVar[Mapping[str, int]]  # where nothing else is said, by scheme
 
     def __init__(self, workers: int | None, address: str | None) -> None:
         missing = [package for package in self.packages if find_spec(package) is None]
@@ -51,6 +55,8 @@ class Cluster:
     def stream(self, function: Callable[[Item], Out], items: Sequence[tuple[int, Item]]) -> Iterator[tuple[int, Out]]:
         """As they finish, or by rounds. Raises what the cluster raises where it loses a worker."""
         if not self._running:
+            if self.address is not None:
+                check_address(self.address, self.ports)
             try:
                 self.start()
             except (OSError, TimeoutError, ConnectionError, RuntimeError) as error:
@@ -66,6 +72,32 @@ class Cluster:
     def results(self, calls: Sequence[Call]) -> Iterator[tuple[int, Any]]:
         """(number, result) of each call."""
         raise NotImplementedError
+
+
+def check_address(address: str, ports: Mapping[str, int]) -> None:
+    """Raise `InputError` unless somebody listens at ``address``: the packages themselves go on trying for minutes.
+
+    What names no host (``auto``, ``local``) or goes by other means than sockets is left to them.
+
+    Args:
+        address: ``scheme://host:port``, without the scheme or without the port.
+        ports: the usual port of each scheme; of none under "".
+    """
+    scheme, _, place = address.rpartition("://")
+    if scheme not in ports or place in ("auto", "local"):
+        return
+    remedy = "give it as host:port, and see that the cluster runs and can be reached from here"
+    try:
+        parts = urlsplit(f"//{place}")
+        host, port = parts.hostname, parts.port or ports[scheme]
+    except ValueError as error:
+        raise InputError("--address", f"cannot read {address!r}: {error}", remedy) from None
+    if host is None:
+        raise InputError("--address", f"{address!r} names no host", remedy)
+    try:
+        socket.create_connection((host, port), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise InputError("--address", f"nothing answers at {host}:{port} ({error})", remedy) from None
 
 
 def run_parallel(backend: Any, workers: int | None, calls: Sequence[Call], return_as: str) -> Any:
@@ -85,6 +117,7 @@ class RayCluster(Cluster):
 
     name = "ray"
     packages = ("joblib", "ray")
+    ports: ClassVar = {"": 6379, "ray": 10001}
 
     def start(self) -> None:
         """``ray.init``, unless this process is connected already."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sim.errors import InputError
 from sim.planner.clusters import Call, Cluster, run_parallel
@@ -26,6 +26,7 @@ class DaskCluster(Cluster):
 
     name = "dask"
     packages = ("joblib", "distributed")
+    ports: ClassVar = {"": 8786, "tcp": 8786, "tls": 8786, "ws": 8786, "wss": 8786}
 
     def start(self) -> None:
         """Connect. A cluster of this machine gives a point up with its first worker: it is tried again from here."""

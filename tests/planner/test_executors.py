@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +18,8 @@ import pytest
 from reports.sweep_outputs import parquet_of
 from sim import InputError, Scenario
 from sim.planner import sweep
+from sim.planner.clusters import RayCluster, check_address
+from sim.planner.dask_cluster import DaskCluster
 from sim.planner.executors import each_once, executor_of
 
 CLUSTERS = {"dask": "distributed", "ray": "ray"}
@@ -152,3 +156,74 @@ def test_a_scheduler_that_does_not_answer_is_bad_input(small: Scenario, monkeypa
     dask.config.refresh()
     with pytest.raises(InputError, match=r"no dask cluster tcp://127\.0\.0\.1:9"):
         sweep(small, {"seed": [0, 1]}, executor="dask", address="tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "{scheme}://127.0.0.1:{port}", "{scheme}://localhost:{port}"])
+@pytest.mark.parametrize("scheme", ["tcp", "client"])
+def test_an_address_where_nobody_listens_is_told_within_seconds(scheme: str, address: str) -> None:
+    ports = DaskCluster.ports if scheme == "tcp" else RayCluster.ports
+    with socket.socket() as free:  # bound and not listening: nobody else gets the port
+        free.bind(("127.0.0.1", 0))
+        where = address.format(port=free.getsockname()[1], scheme={"client": "ray"}.get(scheme, scheme))
+        begin = time.monotonic()
+        with pytest.raises(InputError, match="nothing answers at") as told:
+            check_address(where, ports)
+    assert told.value.field == "--address"
+    assert time.monotonic() - begin < 10
+
+
+def test_an_address_is_tried_before_the_cluster_is() -> None:
+    class Asked(RayCluster):
+        packages = ()
+
+        def start(self) -> None:
+            raise AssertionError("not reached")
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(InputError, match="nothing answers"):
+            next(Asked(1, f"127.0.0.1:{free.getsockname()[1]}").stream(double, [(0, 1)]))
+
+
+def test_an_address_where_somebody_listens_is_left_to_the_cluster() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check_address(f"tcp://127.0.0.1:{server.getsockname()[1]}", DaskCluster.ports)
+    check_address("auto", RayCluster.ports)
+    check_address("inproc://192.168.1.5/1/1", DaskCluster.ports)
+
+
+@pytest.mark.parametrize(("address", "problem"), [("tcp://:8786", "names no host"), ("tcp://host:x", "cannot read")])
+def test_an_address_that_is_none_is_refused(address: str, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        check_address(address, DaskCluster.ports)
+
+
+SCRIPT = """
+from sim import Scenario
+from sim.planner import sweep
+{policy}
+scenario = Scenario.from_dict({scenario})
+{guard}
+    print(list(sweep(scenario, {{"seed": [0, 1, 2]}}, workers=2).table["status"]))
+"""
+POLICY = """
+from sim.engine.policies import add_policy
+from sim.engine.vllm import VllmScheduler
+class Mine(VllmScheduler): pass
+add_policy("mine", Mine)
+"""
+
+
+@pytest.mark.parametrize(("policy", "guard"), [("", "if True:"), (POLICY, 'if __name__ == "__main__":')])
+def test_a_plain_script_sweeps_and_is_not_run_again_by_its_workers(policy: str, guard: str, tmp_path: Path) -> None:
+    scenario = {
+        "model": "meta-llama/Llama-3.1-8B",
+        "hardware": "h100-sxm",
+        "engine": {"preset": "mine" if policy else "vllm"},
+        "workload": {"num_requests": 5, "arrivals": {"process": "poisson", "rate_per_s": 5.0}, "prompt_tokens": 20,
+                     "output_tokens": 5},
+    }  # fmt: skip
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(policy=policy, scenario=scenario, guard=guard))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("['done', 'done', 'done']\n", "")
