@@ -34,6 +34,7 @@ from sim.models.kv_format import KvFormat, resolve_kv_format
 from sim.models.loader import load_model
 from sim.models.memory import MemoryBudget, check_layout, memory_budget
 from sim.models.quantization import WeightFormat, resolve_weight_format
+from sim.models.sharding import stages
 from sim.release import pace_of, picks_of, release_of, sampler_of
 from sim.retention import kept_tokens
 from sim.scenario import Scenario
@@ -160,13 +161,13 @@ def assemble(scenario: Scenario, pace: Pace = as_predicted) -> Parts:
 def _given(scenario: Scenario, served: Served, step_time: StepTime) -> StepTimer:
     """Step times as the scenario gives them; stages of a pipeline take equal shares of them."""
     whole = LinearStepTimer(step_time.base_us, step_time.per_token_us, step_time.per_seq_us)
-    together, stages = steps_together(served.arch, scenario.layout), scenario.layout.pipeline_parallel_size
-    if stages == 1:
+    together, count = steps_together(served.arch, scenario.layout), scenario.layout.pipeline_parallel_size
+    if count == 1:
         return JointSteps(whole) if together else whole
-    share, hops = Share(whole, stages), [lambda tokens: 0] * (stages - 1)
+    share, hops = Share(whole, count), [lambda tokens: 0] * (count - 1)
     if together:
-        return JointPipeline([JointSteps(share)] * stages, (0, 0), hops, dummies_block=_ranks_are_engines(scenario))
-    return PipelineTimer([share] * stages, (0, 0), hops)
+        return JointPipeline([JointSteps(share)] * count, (0, 0), hops, dummies_block=_ranks_are_engines(scenario))
+    return PipelineTimer([share] * count, (0, 0), hops)
 
 
 def kv_bytes_per_token(served: Served, layout: Layout) -> int:
@@ -175,6 +176,15 @@ def kv_bytes_per_token(served: Served, layout: Layout) -> int:
     if served.draft is not None:
         caches += served.draft.caches(served.kv)
     return layout.tensor_parallel_size * ceil(sum(cache.layers * cache.bytes_per_token for cache in caches))
+
+
+def _largest_share(served: Served, layout: Layout) -> float:
+    """Of the layers that cache by token, the share in the pipeline stage that has most of them."""
+    caching = [
+        sum(run.count for run in stage.runs if run.attention is not None and run.attention.kind != "linear")
+        for stage in stages(served.arch, layout)
+    ]
+    return max(caching) / max(sum(caching), 1)
 
 
 def cost_model(scenario: Scenario, served: Served) -> StepTimer:
@@ -246,8 +256,8 @@ def _check_longest_fits(scenario: Scenario, served: Served, num_gpu_blocks: int)
 
 
 def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick_s: float) -> EngineConfig:
-    engine = scenario.engine
-    token_bytes = kv_bytes_per_token(served, scenario.layout) / scenario.layout.tensor_parallel_size
+    engine, layout = scenario.engine, scenario.layout
+    token_bytes = kv_bytes_per_token(served, layout) / layout.tensor_parallel_size
     block_bytes = engine.block_size * token_bytes
     whole = not engine.enable_chunked_prefill and family(engine.preset) == "vllm"
     if whole and engine.max_num_batched_tokens < served.max_model_len:
@@ -282,5 +292,7 @@ def _engine_config(scenario: Scenario, served: Served, num_gpu_blocks: int, tick
         swap=swap_plan(engine, served.hardware, block_bytes, tick_s),
         kept_tokens=kept_tokens(scenario, served.arch),
         keeps_prompts=engine.kv_retention is not None and engine.kv_retention.policy == "h2o",
-        tiers=tier_plans(engine, block_bytes * scenario.layout.tensor_parallel_size, block_bytes, tick_s),
+        tiers=tier_plans(
+            engine, block_bytes * layout.tensor_parallel_size, block_bytes * _largest_share(served, layout), tick_s
+        ),
     )

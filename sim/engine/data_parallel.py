@@ -243,14 +243,7 @@ class RankGroup:
         return min(rank.ahead() for rank in self.ranks)
 
     def _jump_over(self, ahead: int) -> Generator[simpy.Event, Any, None]:
-        jump, flying = self._plan(ahead), self._flying()
-        for rank in flying:
-            rank.fly(jump)
-        landings = [landing for rank in self.ranks if (landing := rank.scheduler.landing()) is not None]
-        if landings:
-            jump.shorten(min(landings))
-            for rank in flying:
-                rank.shorten(jump.steps)
+        jump, flying = self._take_off(ahead)
         if self._draining():  # their output comes in before the step after next is scheduled
             jump.steps = 1
         elif jump.wake > self.env.now:
@@ -265,6 +258,18 @@ class RankGroup:
             rank.land(jump.steps)
         if jump.steps:
             self._launch(jump.end(jump.steps), flying)
+
+    def _take_off(self, ahead: int) -> tuple[Jump, list[Rank]]:
+        """Plan a run of up to ``ahead`` steps; return it with the ranks that take part."""
+        jump, flying = self._plan(ahead), self._flying()
+        for rank in flying:
+            rank.fly(jump)
+        landings = [landing for rank in self.ranks if (landing := rank.scheduler.landing()) is not None]
+        if landings:
+            jump.shorten(min(landings))
+            for rank in flying:
+                rank.shorten(jump.steps)
+        return jump, flying
 
     def _plan(self, ahead: int) -> Jump:
         schedulers = [rank.scheduler for rank in self._flying()]

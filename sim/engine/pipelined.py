@@ -68,6 +68,7 @@ class PipelinedReplica(Replica):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stages = Stages(self._depth)
+        self._returned: Tick = 0.0
         self._times_by_group: dict[Lockstep, TokenTimes] = {self.scheduler.group: self._times}
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
@@ -93,7 +94,8 @@ class PipelinedReplica(Replica):
         return now, self._stages.enter(now, timer.host(shape), timer.hops(shape), timer.stages(shape))
 
     def _previous_end(self) -> Tick:
-        return self.env.now
+        """When the batch whose group is at hand came back; the clock may be off by its last digit."""
+        return self._returned
 
     def _times_of(self, request: Request) -> TokenTimes:
         assert request.group is not None
@@ -107,6 +109,7 @@ class PipelinedReplica(Replica):
 
     def _process_output(self) -> None:
         """Take in the output of the oldest batch: its decode group is back."""
+        self._returned = self._in_flight[0].end
         del self._times_by_group[self.scheduler.group]
         self.scheduler.bring_back()
         self._times = self._times_by_group[self.scheduler.group]
@@ -120,7 +123,9 @@ class PipelinedReplica(Replica):
 
     def _jump_over(self, ahead: int) -> Generator[simpy.Event, Any, None]:
         """Sleep over steps of the one batch there is: nobody waits for a stage."""
-        jump = self._plan(ahead)
+        jump, landing = self._plan(ahead), self.scheduler.landing()
+        if landing is not None:
+            jump.shorten(landing)
         if jump.wake > self.env.now:
             self._jump = jump
             yield self._sleep_until(jump.wake)

@@ -80,9 +80,7 @@ class PipelinedRankGroup(RankGroup):
 
     def _jump_over(self, ahead: int) -> Generator[simpy.Event, Any, None]:
         """Sleep over steps of the one round there is: nobody waits for a stage."""
-        jump, flying = self._plan(ahead), self._flying()
-        for rank in flying:
-            rank.fly(jump)
+        jump, flying = self._take_off(ahead)
         if jump.wake > self.env.now:
             self._jump = jump
             yield self._sleep_until(jump.wake)

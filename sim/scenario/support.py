@@ -72,8 +72,8 @@ def _unsupported_tiers(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
         return
     if engine.preset != "vllm":
         yield field, f"{what} under the scheduler of '{engine.preset}'", f"{remedy}, or engine.preset to vllm"
-    if scenario.layout.pipeline_parallel_size > 1:
-        yield field, f"{what} over pipeline stages", f"{remedy}, or layout.pipeline_parallel_size to 1"
+    if engine.preemption != "recompute" and scenario.layout.pipeline_parallel_size > 1:
+        yield "engine.preemption", f"'{engine.preemption}' over pipeline stages", "set it to recompute"
     if engine.speculative is not None:
         yield field, f"{what} with speculative decoding", f"{remedy}, or engine.speculative to null"
     if engine.kv_allocation == "contiguous":

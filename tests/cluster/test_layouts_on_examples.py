@@ -102,6 +102,18 @@ ENGINES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] =
         apart({"tensor_parallel_size": 8}, {"data_parallel_size": 8, "enable_expert_parallel": True}),
         {"speculative": {"method": "mtp", "num_speculative_tokens": 2, "acceptance_rate": 0.85}},
     ),
+    "evicted prefixes in the host, over stages": (
+        "mixtral-prefix",
+        {"pipeline_parallel_size": 2},
+        {},
+        {"kv_offload": [{"name": "host", "memory_gib": 64, "bandwidth_gb_per_s": 25}], "num_gpu_blocks_override": 1200},
+    ),
+    "evicted prefixes in the host, over ranks and stages": (
+        "mixtral-prefix",
+        STAGES,
+        {},
+        {"kv_offload": [{"name": "host", "memory_gib": 64, "bandwidth_gb_per_s": 25}], "num_gpu_blocks_override": 1200},
+    ),
     "a part of the cache kept, over stages": (
         "llama-70b-h100",
         PP2,

@@ -15,6 +15,8 @@ from sim.cluster.fleet import Fleet
 from sim.cluster.reports import Reports
 from sim.cluster.router import LeastLoaded
 from sim.conformance import workload_of
+from sim.cost.pipeline import PipelineTimer
+from sim.cost.shape import StepTimer
 from sim.engine.config import EngineConfig
 from sim.engine.tiers.plan import SwapPlan, TierPlan
 from sim.engine.tiers.scheduler import TieredScheduler
@@ -44,11 +46,16 @@ def schedulers(fleet: Fleet) -> list[TieredScheduler]:
     return found  # type: ignore[return-value]
 
 
-def run(seed: int, *, jump: bool, checked: bool = False) -> Fleet | None:
+def run(seed: int, *, jump: bool, checked: bool = False, stages: int = 1) -> Fleet | None:
     rng = Random(seed)
-    timer = KinkedTimer(rng)
+    timer: StepTimer = KinkedTimer(rng)
     document = from_seed(500_000 + seed)
     config = tiered_config(vllm_config(document), rng)
+    if stages > 1:
+        if not config.tiers:
+            return None
+        config = replace(config, swap=None, async_scheduling=False, pipeline_stages=stages)
+        timer = PipelineTimer([timer] * stages, (1e-4, 1e-5), [lambda tokens: 1e-5 * tokens] * (stages - 1))
     workload = without_ties(workload_of(document["requests"], config.block_size), seed)
     count = rng.choice([1, 1, 2])
     fleet = Fleet(workload, [config] * count, timer, LeastLoaded(Reports(rng.choice(["requests", "kv"]))), jump=jump)
@@ -88,9 +95,9 @@ def check(scheduler: TieredScheduler) -> None:
         assert all(0 < tokens < request.known for request, tokens in scheduler.swap.kept.items())
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_jumps_change_no_record(seed: int) -> None:
-    jumped, stepped = run(seed, jump=True), run(seed, jump=False)
+@pytest.mark.parametrize(("seed", "stages"), [(n, 1) for n in range(300)] + [(n, 2 + n % 3) for n in range(200)])
+def test_jumps_change_no_record(seed: int, stages: int) -> None:
+    jumped, stepped = (run(seed, jump=jump, stages=stages) for jump in (True, False))
     if jumped is None or stepped is None:
         assert jumped is stepped
         return
