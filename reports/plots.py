@@ -107,7 +107,7 @@ def _latency_cdf(result: Result) -> Figure:
             axis.text(0.5, 0.5, "nothing measured", transform=axis.transAxes, ha="center", color=GREY)
             continue
         unit, factor = time_unit(latency.p50)
-        end_s = min(latency.max * 1.25, max(latency.p99 * 1.9, latency.p50 * 2.5))
+        end_s = min(latency.max * 1.35, max(latency.p99 * 1.9, latency.p50 * 2.5))
         axis.plot(curve[0] * factor, curve[1] * 100, color=BLUE)
         _mark_quantiles(axis, latency, factor)
         _mark_promises(axis, result, metric, factor, end_s)

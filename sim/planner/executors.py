@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from types import TracebackType
+from contextlib import contextmanager
+from types import ModuleType, TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from sim.errors import InputError, nearest
@@ -143,7 +145,8 @@ class LocalProcesses(_Context):
         """As they finish. Raises `BrokenProcessPool` where a worker dies; the next call starts new ones."""
         pool = self._started()
         try:
-            futures = {pool.submit(function, item): number for number, item in items}
+            with _without_the_script():
+                futures = {pool.submit(function, item): number for number, item in items}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
@@ -169,6 +172,24 @@ class LocalProcesses(_Context):
             for child in set(multiprocessing.active_children()) - self._others:
                 child.terminate()
         pool.shutdown(wait=not at_once, cancel_futures=True)
+
+
+@contextmanager
+def _without_the_script() -> Iterator[None]:
+    """Workers that start within do not run the caller's script again, as Python's would.
+
+    They need nothing of it but schedulers of its own (`sim.engine.policies.add_policy`). A script that has some is run
+    by every worker, and must do its work under ``if __name__ == "__main__"``.
+    """
+    from sim.engine.policies import POLICIES
+
+    script = sys.modules["__main__"]
+    if all(policy.__module__.startswith("sim.") for policy in POLICIES.values()):
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _leave_interrupts_to_the_parent() -> None:
