@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from reports.memory_cases import Asked, Case
-from reports.memory_report import concurrency_row, waste_row
+from reports.memory_report import concurrency_row, swap_row, waste_row
 from reports.text import count, gib, number, percent
 from sim.layout import Layout
 from sim.models.budget import MemoryBudget
@@ -117,6 +117,9 @@ def _facts(case: Case, budget: MemoryBudget) -> Iterator[tuple[str, str]]:
     yield "", f"{number(budget.kv_bytes_per_token_per_rank)} B on each GPU{spread}"
     yield "pool", _pool(budget)
     yield "binds", _binding(budget)
+    swap = swap_row(case)
+    if swap is not None:
+        yield "swap", _swap(swap)
     waste = waste_row(case)
     if waste is not None:
         yield (
@@ -124,6 +127,18 @@ def _facts(case: Case, budget: MemoryBudget) -> Iterator[tuple[str, str]]:
             f"blocks of {budget.block_size}: {percent(waste['paged_fraction'])} of allocated KV memory holds no token; "
             f"reserving {number(budget.max_model_len)} tokens a request: {percent(waste['contiguous_fraction'])}",
         )
+
+
+def _swap(row: dict[str, Any]) -> str:
+    alone, beside = (_from(row[f"crossover_tokens{when}"]) for when in ("", "_in_full_batch"))
+    return (
+        f"room for {number(row['room_tokens'])} tokens in the host; copying a cache out and back is quicker than "
+        f"computing it again {alone} if nothing else runs, {beside} beside a full batch"
+    )
+
+
+def _from(tokens: int | None) -> str:
+    return "never" if tokens is None else "always" if tokens == 1 else f"from {number(tokens)} tokens on"
 
 
 def _word(component: str) -> str:

@@ -70,12 +70,23 @@ def _swap(tiered: list[TieredScheduler], batch: StepShape, preemptions: int, par
         no_room=sum(space.refused for space in spaces),
         out_bytes=size * parts.kv_bytes_per_token * sum(space.out.blocks for space in spaces),
         in_bytes=size * parts.kv_bytes_per_token * sum(space.back.blocks for space in spaces),
-        crossover_tokens=_crossover(spaces[0], batch, parts),
+        crossover_tokens=swap_crossover(parts, batch),
     )
 
 
-def _crossover(space: SwapSpace, batch: StepShape, parts: Parts) -> int | None:
+def swap_crossover(parts: Parts, batch: StepShape) -> int | None:
+    """The context from which a preempted request's cache is copied out and back sooner than computed again.
+
+    Args:
+        parts: of a scenario whose preempted requests swap.
+        batch: decodes that run beside; empty: the prompt is computed alone.
+
+    Returns:
+        Tokens; None where copying never is the shorter way (`sim.engine.tiers.choice.crossover_tokens`).
+    """
     engine = parts.engine
+    assert engine.swap is not None
+    space = SwapSpace(engine.swap, whole_ticks=parts.tick_s != 1.0)
     return crossover_tokens(
         lambda tokens: recompute_ticks(parts.timer, batch, tokens, engine.max_num_batched_tokens),
         lambda tokens: space.price(-(-tokens // engine.block_size)),

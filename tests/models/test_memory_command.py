@@ -198,3 +198,46 @@ def test_pools_of_prefill_and_decode_are_shown_side_by_side() -> None:
     assert prefill is not None
     assert decode is not None
     assert 1.9 < prefill.weights_bytes / decode.weights_bytes < 2.1
+
+
+SWAPPING = ("--set", "engine.preemption=auto", "--set", "engine.swap_space_gib=16")
+
+
+def test_swap_says_from_which_context_copying_pays() -> None:
+    """A slower link makes it pay later, and so does a batch beside which a prefill costs less."""
+    fast, slow, hopeless = (
+        _json(EXAMPLE, *SWAPPING, "--set", f"engine.host_link_gb_per_s={speed}")["swap"] for speed in (64, 2, 0.001)
+    )
+    assert fast["crossover_tokens"] == 1
+    assert 1 < slow["crossover_tokens"] < slow["crossover_tokens_in_full_batch"]
+    assert (hopeless["crossover_tokens"], hopeless["crossover_tokens_in_full_batch"]) == (None, None)
+    assert fast["room_tokens"] == 16 * 2**30 // (327_680 // 4 * 16) * 16  # blocks of 16 tokens on four GPUs
+
+
+def test_what_memory_says_of_swap_is_what_a_run_goes_by() -> None:
+    from sim import Scenario
+    from sim.assemble import assemble
+    from sim.cost.shape import StepShape
+    from sim.engine.tiers.choice import recompute_ticks
+
+    edits = ["engine.preemption=auto", "engine.swap_space_gib=16", "engine.host_link_gb_per_s=2"]
+    tokens = _json(EXAMPLE, *(part for edit in edits for part in ("--set", edit)))["swap"]["crossover_tokens"]
+    parts = assemble(Scenario.from_file(EXAMPLE).with_overrides(edits).resolved())
+    assert parts.engine.swap is not None
+
+    def copying_pays(context: int) -> bool:
+        recompute = recompute_ticks(parts.timer, StepShape(), context, parts.engine.max_num_batched_tokens)
+        return 2 * -(-context // parts.engine.block_size) * parts.engine.swap.block_ticks < recompute
+
+    assert copying_pays(tokens)
+    assert not copying_pays(tokens - 1)
+
+
+@pytest.mark.parametrize("more", [(), (*SWAPPING, "--set", "engine.preset=sglang")])
+def test_without_swap_nothing_is_said_of_it(more: tuple[str, ...]) -> None:
+    assert _json(EXAMPLE, *more)["swap"] is None
+
+
+def test_swap_is_told_in_words() -> None:
+    printed = CliRunner().invoke(app, ["memory", str(EXAMPLE), *SWAPPING]).output
+    assert "copying a cache out and back is quicker" in " ".join(printed.split())
