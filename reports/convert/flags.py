@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["int", "tokens", "float", "text", "on", "off", "both", "degree", "speculative"]
+Kind = Literal["int", "tokens", "float", "text", "on", "off", "both", "degree", "speculative", "offload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Flag:
         names: as written on the command line; the first one is written back.
         key: dotted path in the scenario.
         kind: ``tokens`` takes 32k as well; ``on`` and ``off`` stand alone and set true or false; ``both`` is a flag
-            with a ``--no-`` twin; ``degree`` is a number of which more than 1 sets true.
+            with a ``--no-`` twin; ``degree`` is a number of which more than 1 sets true; ``offload`` is a tier's GiB.
     """
 
     names: tuple[str, ...]
@@ -37,13 +37,14 @@ class Engine:
         preset: of the scenario.
         starts: words that a command line begins with, each possible form.
         flags: those that matter.
-        idle: flags that change nothing of a forecast; the value tells whether an argument follows.
+        idle: flags that change nothing of a forecast; the value tells whether an argument follows, or which ones do
+            so: with any other the flag is not understood.
     """
 
     preset: str
     starts: tuple[tuple[str, ...], ...]
     flags: tuple[Flag, ...]
-    idle: Mapping[str, bool]
+    idle: Mapping[str, bool | tuple[str, ...]]
 
 
 _LAYOUT: Final = "layout."
@@ -86,9 +87,11 @@ VLLM: Final = Engine(
         Flag(("--quantization", "-q"), _ENGINE + "quantization", "text"),
         Flag(("--kv-cache-dtype",), _ENGINE + "kv_cache_dtype", "text"),
         Flag(("--speculative-config",), _ENGINE + "speculative", "speculative"),
+        Flag(("--kv-offloading-size",), _ENGINE + "kv_offload", "offload"),
     ),
     idle=_IDLE
     | {
+        "--kv-offloading-backend": ("native",),
         "--enable-auto-tool-choice": False,
         "--tool-call-parser": True,
         "--reasoning-parser": True,
@@ -172,6 +175,7 @@ CAUTIONS: Final = {
         "vllm",
         "engine.speculative",
     ): "the acceptance rate is assumed, an EAGLE head has one layer: set what you measured",
+    ("vllm", "engine.kv_offload"): "the speed of the link to the host is not said: that of the device's datasheet",
     ("sglang", "engine.gpu_memory_utilization"): "SGLang's share covers weights and cache, without activations",
     ("tensorrt-llm", "engine.gpu_memory_utilization"): "TensorRT-LLM's share is of the memory left after the weights",
 }

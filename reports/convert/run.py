@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from os.path import exists, isfile, samefile
 from pathlib import Path
 from typing import Any, Final
 
-from hardware_profiles import load_hardware
+from hardware_profiles import HardwareProfile, load_hardware
 from reports.convert.results import READERS
 from reports.convert.serve import is_serve_command, parse_serve, serve_command
 from sim.errors import InputError, nearest
@@ -104,15 +104,32 @@ def _serve(asked: Asked) -> Converted:
     if asked.hardware is None:
         raise InputError("--hardware", "a command line does not say which GPU", "servecast show hardware lists them")
     document = served.document()
+    if (tier := document["engine"].get("kv_offload")) is not None:
+        tier["bandwidth_gb_per_s"] = load_hardware(asked.hardware).links.host_bytes_per_s.value / 1e9
+    notes = ["the workload is a placeholder: put yours in", *served.cautions]
+    if served.engine.preset == "vllm":
+        limits = _vllm_limits(document["engine"], load_hardware(asked.hardware))
+        document["engine"] |= limits
+        notes += [f"vllm serve chooses for this GPU: {key} {value}" for key, value in limits.items()]
     model = document.pop("model")
     whole = {"model": model, "hardware": asked.hardware, **document, "workload": _PLACEHOLDER}
-    notes = ["the workload is a placeholder: put yours in", *served.cautions]
     if served.idle:
         notes.append(f"of no effect on a forecast: {', '.join(served.idle)}")
     text = dump_yaml(whole)
     Scenario.from_dict(whole)
     unknown = [f"not understood and left out: {', '.join(served.unknown)}"] if served.unknown else []
     return Converted(_commented([*unknown, *notes]) + text, notes, unknown)
+
+
+def _vllm_limits(engine: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, int]:
+    """What ``vllm serve`` sets where neither flag is given: more on GPUs of 70 GiB, A100 excepted (0.9 and later).
+
+    vLLM, `EngineArgs.get_batch_defaults` in ``vllm/engine/arg_utils.py``, as an API server.
+    """
+    large = hardware.memory_visible_bytes >= 70 * 2**30 and "a100" not in hardware.name
+    tokens = engine.get("max_num_batched_tokens", 8192 if large else 2048)
+    found = {"max_num_seqs": min(1024 if large else 256, tokens), "max_num_batched_tokens": tokens}
+    return {key: value for key, value in found.items() if key not in engine}
 
 
 def _scenario(asked: Asked) -> Converted:

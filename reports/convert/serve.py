@@ -25,8 +25,10 @@ _SPECULATIVE: Final = {
     "disable_by_batch_size": "disable_by_batch_size",
 }
 _HEADS: Final = ("eagle", "eagle3")
+_LIMITS: Final = ("max_num_seqs", "max_num_batched_tokens")  # engines choose them by the GPU: always said
 ASSUMED_ACCEPTANCE: Final = 0.7
 ASSUMED_ACCEPTANCE_NGRAM: Final = 0.5
+ASSUMED_HOST_LINK_GB_PER_S: Final = 32.0  # PCIe 4, where no device is named
 
 #: Our word for an element type, and the engines'.
 _WORDS: Final = {("kv_cache_dtype", "bf16"): "bfloat16", ("kv_cache_dtype", "fp16"): "float16",
@@ -132,6 +134,8 @@ def _read_flag(rest: list[str], served: Served) -> list[str]:
         follows = not joined and bool(rest) and not rest[0].startswith("-")
         idle = served.engine.idle.get(_spelt(name, served.engine))
         takes = rest[:1] if not joined and (idle if idle is not None else follows) else []
+        if isinstance(idle, tuple) and "".join(given or takes) not in idle:
+            idle = None
         shown = " ".join([name, *(["..."] if "key" in name and (given or takes) else given or takes)])
         (served.unknown if idle is None else served.idle).append(shown)
         return rest[len(takes) :]
@@ -176,6 +180,8 @@ def _value(flag: Flag, name: str, text: str, off: bool) -> Any:
     try:
         if flag.kind == "float":
             return float(text)
+        if flag.kind == "offload":
+            return {"memory_gib": float(text), "bandwidth_gb_per_s": ASSUMED_HOST_LINK_GB_PER_S}
         number = _tokens(text) if flag.kind == "tokens" else int(text)
     except ValueError:
         raise InputError(name, f"'{text}' is not a number", "give a number") from None
@@ -221,29 +227,38 @@ def serve_command(scenario: Scenario, preset: str) -> tuple[str, list[str]]:
     given = dict(_given(scenario))
     unsaid: list[str] = []
     for flag in engine.flags:
-        if flag.key in given and not (flag.kind == "text" and isinstance(given[flag.key], dict)):
+        if flag.key in given and _can_be_written(flag, given[flag.key]):
             value = given.pop(flag.key)
             words += _written(flag, value, scenario)
             if flag.kind == "speculative":
                 unsaid += [f"{flag.key}.{key}" for key in _unsaid(value)]
+            if flag.kind == "offload" and value["bandwidth_gb_per_s"] != ASSUMED_HOST_LINK_GB_PER_S:
+                unsaid.append(f"{flag.key}.bandwidth_gb_per_s")
     return shlex.join(words), sorted([*given, *unsaid])
 
 
 def _given(scenario: Scenario) -> Iterator[tuple[str, Any]]:
-    """Keys of layout and engine that differ from what the preset would set."""
+    """Keys of layout and engine that differ from what the preset would set, and the limits that engines choose."""
     engine = scenario.engine.model_dump(mode="json")
     defaults = EngineSpec.parse({"preset": scenario.engine.preset}).model_dump(mode="json")
     if engine["block_size"] != defaults["block_size"]:
         follows = EngineSpec.parse({"preset": scenario.engine.preset, "block_size": engine["block_size"]})
         defaults["kv_allocation"] = follows.kv_allocation
     for key, value in engine.items():
-        if key != "preset" and value != defaults.get(key):
+        if key != "preset" and (key in _LIMITS or value != defaults.get(key)):
             yield f"engine.{key}", value
     layout = scenario.layout
     for key, field_info in type(layout).model_fields.items():
         value = getattr(layout, key)
         if key != "replicas" and value != field_info.default:
             yield f"layout.{key}", value
+
+
+def _can_be_written(flag: Flag, value: Any) -> bool:
+    """Not element types that differ between keys and values, nor tiers beyond the host's memory."""
+    if flag.kind == "offload":
+        return isinstance(value, dict)
+    return not (flag.kind == "text" and isinstance(value, dict))
 
 
 def _written(flag: Flag, value: Any, scenario: Scenario) -> list[str]:
@@ -257,6 +272,8 @@ def _written(flag: Flag, value: Any, scenario: Scenario) -> list[str]:
         return [name, str(layout.tensor_parallel_size * layout.data_parallel_size)] if value else []
     if flag.kind == "speculative":
         return [name, json.dumps(_their_speculative(value), separators=(",", ":"))]
+    if flag.kind == "offload":
+        return [name, f"{value['memory_gib']:g}"]
     return [name, _WORDS.get((flag.key.rpartition(".")[2], value), str(value))]
 
 

@@ -11,7 +11,13 @@ import pytest
 import yaml
 
 from reports.convert.flags import ENGINES, SGLANG, TRTLLM, VLLM, Engine, Flag
-from reports.convert.serve import ASSUMED_ACCEPTANCE, is_serve_command, parse_serve, serve_command
+from reports.convert.serve import (
+    ASSUMED_ACCEPTANCE,
+    ASSUMED_HOST_LINK_GB_PER_S,
+    is_serve_command,
+    parse_serve,
+    serve_command,
+)
 from sim import InputError, Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +71,7 @@ OTHER = {
         "draft_model": "meta-llama/Llama-3.2-1B",
         "acceptance_rate": ASSUMED_ACCEPTANCE,
     },
+    "engine.kv_offload": {"memory_gib": 64.0, "bandwidth_gb_per_s": ASSUMED_HOST_LINK_GB_PER_S},
 }
 FLAGS = [(engine, flag) for engine in ENGINES for flag in engine.flags if flag.key != "model"]
 
@@ -91,9 +98,32 @@ def test_scenario_to_command_and_back_is_the_identity(engine: Engine, flag: Flag
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.preset)
 def test_all_flags_together_are_the_identity(engine: Engine) -> None:
-    keys = {flag.key: OTHER[flag.key] for flag in engine.flags if flag.key != "model"}
+    apart = ("model", "engine.kv_offload")  # tiers need the prefix cache that another flag turns off
+    keys = {flag.key: OTHER[flag.key] for flag in engine.flags if flag.key not in apart}
     scenario = scenario_of(keys, engine.preset)
     assert there_and_back(scenario, engine) == scenario
+
+
+def test_an_offloading_size_is_a_tier_behind_the_link_of_the_device(servecast: Run) -> None:
+    text = "vllm serve meta-llama/Llama-3.1-8B -tp 2 --kv-offloading-size 64 --kv-offloading-backend"
+    code, out, err = servecast("convert", f"{text} native", "--hardware", "h100-sxm", "--strict")
+    assert code == 0
+    assert yaml.safe_load(out)["engine"]["kv_offload"] == {"memory_gib": 64.0, "bandwidth_gb_per_s": 64.0}
+    assert "datasheet" in err
+    code, _, err = servecast("convert", f"{text} lmcache", "--hardware", "h100-sxm", "--strict")
+    assert code == 1
+    assert "--kv-offloading-backend lmcache" in err
+
+
+def test_what_no_offloading_flag_says_is_said() -> None:
+    one = {"memory_gib": 48.0, "bandwidth_gb_per_s": 20.0}
+    command, left = serve_command(scenario_of({"engine.kv_offload": one}, "vllm"), "vllm")
+    assert command.endswith("--kv-offloading-size 48")
+    assert left == ["engine.kv_offload.bandwidth_gb_per_s"]
+    several = [one, {"name": "disk", **one}]
+    command, left = serve_command(scenario_of({"engine.kv_offload": several}, "vllm"), "vllm")
+    assert "offloading" not in command
+    assert left == ["engine.kv_offload"]
 
 
 def test_a_command_as_people_write_it() -> None:
@@ -199,3 +229,23 @@ def test_a_source_is_not_written_over(servecast: Run, tmp_path: Path) -> None:
         code, _, complaint = servecast("convert", source, "--to", "vllm", "--out", out)
         assert (code, source.read_text()) == (2, text)
         assert "is the source itself" in complaint
+
+
+@pytest.mark.parametrize(
+    ("flags", "hardware", "limits"),
+    [
+        ("", "h100-sxm", (1024, 8192)),
+        ("", "a100-sxm-80gb", (256, 2048)),
+        ("", "l40s", (256, 2048)),
+        ("--max-num-batched-tokens 512", "h200-sxm", (512, 512)),
+        ("--max-num-seqs 64", "h100-sxm", (64, 8192)),
+    ],
+)
+def test_a_server_that_is_told_no_limits_takes_those_of_its_gpu(
+    flags: str, hardware: str, limits: tuple[int, int], servecast: Run
+) -> None:
+    _, out, _ = servecast("convert", f"vllm serve meta-llama/Llama-3.1-8B {flags}", "--hardware", hardware)
+    engine = yaml.safe_load(out)["engine"]
+    assert (engine["max_num_seqs"], engine["max_num_batched_tokens"]) == limits
+    command, _ = serve_command(Scenario.from_dict(yaml.safe_load(out)), "vllm")
+    assert f"--max-num-seqs {limits[0]} --max-num-batched-tokens {limits[1]}" in command
