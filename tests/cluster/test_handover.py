@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from preset_configs import preset_config
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.handover import Handoff
 from sim.cluster.pool import PoolPlan
 from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.cost import LinearStepTimer
+from sim.cost.pipeline import PipelineTimer, Share
 from sim.engine.config import EngineConfig
 from sim.engine.speculative_acceptance import DrawnAcceptance, SurvivalByPosition
 from sim.engine.speculative_config import Speculation
@@ -180,6 +182,12 @@ def test_jumps_change_no_record(seed: int) -> None:
             assert replica.scheduler.pool.free == replica.scheduler.pool.usable_blocks
 
 
+def of_preset(preset: str, page: int, config: EngineConfig) -> EngineConfig:
+    keys = {name: getattr(config, name) for name in ("max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching")}
+    blocks = config.num_gpu_blocks * config.block_size // page
+    return preset_config(preset, blocks, block_size=page, async_scheduling=config.async_scheduling, **keys)
+
+
 def random_run(seed: int, jump: bool) -> Fleet:
     rng = Random(seed)
     n = rng.randint(5, 60)
@@ -202,12 +210,19 @@ def random_run(seed: int, jump: bool) -> Fleet:
         )
         for _ in range(2)
     ]
-    if rng.random() < 0.4:
+    if rng.random() < 0.3:
+        preset, page = rng.choice([("sglang", 1), ("sglang", 16), ("tensorrt-llm", 16)])
+        configs = [of_preset(preset, page, config) for config in configs]
+    elif rng.random() < 0.4:
         drafts = rng.choice([1, 3])
         acceptance = DrawnAcceptance(seed, SurvivalByPosition.constant(rng.uniform(0.1, 0.9), drafts))
         spec = Speculation(drafts, acceptance, rng.choice([0, drafts]), rng.random() < 0.5, None)
         configs = [replace(config, async_scheduling=False, speculation=spec) for config in configs]
-    timer = LinearStepTimer(rng.choice([100, 1000]), rng.choice([0, 3]), rng.choice([0, 7]))
+    timer: Any = LinearStepTimer(rng.choice([100, 1000]), rng.choice([0, 3]), rng.choice([0, 7]))
+    if rng.random() < 0.4:
+        stages = rng.choice([2, 3])
+        timer = PipelineTimer([Share(timer, stages)] * stages, (0, 0), [lambda tokens: 5] * (stages - 1))
+        configs = [replace(config, async_scheduling=False, pipeline_stages=stages) for config in configs]
     plan = PoolPlan([configs[1]] * rng.choice([1, 2]), timer, rng.choice([RoundRobin, LeastLoaded])(), name="decode")
     handoff = Handoff(
         plan,

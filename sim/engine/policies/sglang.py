@@ -174,6 +174,8 @@ class SglangScheduler(Scheduler):
 
     def _prefill(self, step: Step) -> bool:
         """Admit and continue prompts; false if there is nobody to prefill."""
+        if not self.running_requests:  # an engine that only prefills keeps caches for others until they have them
+            self.full = False
         if not self.partial and (self.full or not self.waiting):
             return False
         seats = self.seats - self.running_requests
@@ -258,9 +260,7 @@ class SglangScheduler(Scheduler):
         group = self.group
         members = [request for request in self.running if request.in_group and request.group is group]
         members.sort(key=lambda request: (self._outputs(request), -request.prompt), reverse=True)
-        others = self.partial or self.draining or any(flying.size for flying in self.flying)
-        least = 0 if others else 1  # whoever else holds blocks goes on
-        while len(members) > least and (not step.preempted or group.blocks_needed() > self.pool.free):
+        while members and (not step.preempted or group.blocks_needed() > self.pool.free):  # one alone has room
             self._drop(step, members.pop())
             if isinstance(self.pool, RadixPool):
                 self.pool.make_room(-(-len(members) * RETRACT_DECODE_STEPS // self.config.block_size))

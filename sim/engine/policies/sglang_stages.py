@@ -14,7 +14,6 @@ from typing import NamedTuple
 from sim.engine.config import EngineConfig
 from sim.engine.policies.sglang import SglangScheduler
 from sim.engine.request import Request
-from sim.engine.step import Step
 
 
 class MicroBatch(NamedTuple):
@@ -58,11 +57,6 @@ class StagedSglangScheduler(SglangScheduler):
 
     def _last_known(self) -> int:
         return self._taken_in - 1
-
-    def _prefill(self, step: Step) -> bool:
-        if not self.running_requests:
-            self.full = False
-        return super()._prefill(step)
 
     def add(self, request: Request) -> bool:
         """Queue an arrival; another micro-batch may take what this one cannot."""
