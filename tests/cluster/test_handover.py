@@ -15,6 +15,8 @@ from sim.cluster.handover import Handoff
 from sim.cluster.pool import PoolPlan
 from sim.cluster.router import LeastLoaded, RoundRobin
 from sim.cost import LinearStepTimer
+from sim.cost.joint import JointSteps
+from sim.cost.joint_pipeline import JointPipeline
 from sim.cost.pipeline import PipelineTimer, Share
 from sim.engine.config import EngineConfig
 from sim.engine.speculative_acceptance import DrawnAcceptance, SurvivalByPosition
@@ -218,12 +220,23 @@ def random_run(seed: int, jump: bool) -> Fleet:
         acceptance = DrawnAcceptance(seed, SurvivalByPosition.constant(rng.uniform(0.1, 0.9), drafts))
         spec = Speculation(drafts, acceptance, rng.choice([0, drafts]), rng.random() < 0.5, None)
         configs = [replace(config, async_scheduling=False, speculation=spec) for config in configs]
-    timer: Any = LinearStepTimer(rng.choice([100, 1000]), rng.choice([0, 3]), rng.choice([0, 7]))
-    if rng.random() < 0.4:
-        stages = rng.choice([2, 3])
-        timer = PipelineTimer([Share(timer, stages)] * stages, (0, 0), [lambda tokens: 5] * (stages - 1))
+    ranks, stages = rng.choice([1, 1, 2]), rng.choice([1, 1, 1, 2, 3])
+    whole = LinearStepTimer(rng.choice([100, 1000]), rng.choice([0, 3]), rng.choice([0, 7]))
+    timer: Any = whole if ranks == 1 else JointSteps(whole)
+    if stages > 1:
+        share, hops = Share(whole, stages), [lambda tokens: 5] * (stages - 1)
+        timer = PipelineTimer([share] * stages, (0, 0), hops)
+        if ranks > 1:
+            timer = JointPipeline([JointSteps(share)] * stages, (0, 0), hops, dummies_block=rng.random() < 0.5)
         configs = [replace(config, async_scheduling=False, pipeline_stages=stages) for config in configs]
-    plan = PoolPlan([configs[1]] * rng.choice([1, 2]), timer, rng.choice([RoundRobin, LeastLoaded])(), name="decode")
+    plan = PoolPlan(
+        [configs[1]] * rng.choice([1, 2]),
+        timer,
+        rng.choice([RoundRobin, LeastLoaded])(),
+        name="decode",
+        ranks=ranks,
+        together=ranks > 1,
+    )
     handoff = Handoff(
         plan,
         GB_PER_TOKEN,
@@ -233,7 +246,15 @@ def random_run(seed: int, jump: bool) -> Fleet:
         layerwise=rng.random() < 0.5,
     )
     fleet = Fleet(
-        workload, [configs[0]] * rng.choice([1, 2]), timer, RoundRobin(), handoff=handoff, tick_s=US, jump=jump
+        workload,
+        [configs[0]] * rng.choice([1, 2]),
+        timer,
+        RoundRobin(),
+        handoff=handoff,
+        ranks=ranks,
+        together=ranks > 1,
+        tick_s=US,
+        jump=jump,
     )
     fleet.run()
     return fleet
