@@ -138,7 +138,7 @@ def _notes(totals: dict[str, float], count: float, seconds: float) -> Iterable[s
             yield f"mean {what} length by the server's sum: {totals[f'{name}_sum'] / count:,.1f} tokens"
     queries, hits = totals.get("vllm:prefix_cache_queries", 0.0), totals.get("vllm:prefix_cache_hits", 0.0)
     if queries:
-        yield f"prefix cache hits: {hits / queries:.1%} of tokens; add prefixes or sessions to have them here"
+        yield f"prefix cache hits: {100 * hits / queries:.1f} % of tokens; add prefixes or sessions to have them here"
 
 
 def _short(value: float) -> float:

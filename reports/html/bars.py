@@ -55,7 +55,7 @@ def _pieces(bar: Bar, scale: float, total: float, top: int, shown: Callable[[flo
         width = part.value * scale
         if width >= 0.05:
             words = shown(part.value)
-            tip = f"{part.name}: {words}, {part.value / total:.1%}"
+            tip = f"{part.name}: {words}, {100 * part.value / total:.1f} %"
             pieces.append(
                 tag(
                     "rect", x=f"{at:.1f}", y=top, width=f"{width:.1f}", height=_BAR, class_=f"c{part.colour}",

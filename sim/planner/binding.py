@@ -28,7 +28,7 @@ def binding_limit(outcome: Outcome, ground: Ground, mean_tokens: float) -> str:
     if evidence.peak_running >= cell.max_num_seqs:
         return f"max_num_seqs caps the batch at {cell.max_num_seqs}"
     share = evidence.prefill_time_share
-    prompts = f"{share:.0%} of step time computes prompts"
+    prompts = f"{100 * share:.0f} % of step time computes prompts"
     if broken.startswith("ttft"):
         return f"prefill compute; {prompts}" if share > _MOSTLY else f"TTFT under bursts; {prompts}"
     step = "" if evidence.decode_step_s is None else f"{evidence.decode_step_s * 1e3:.3g} ms"

@@ -114,7 +114,7 @@ def _looser_promise(bench: Bench, ground: Ground, case: Case, fitting: Sequence[
         if ratio > 1
     ]
     if case.slo.per_request() and summary.slo.attainment is not None:
-        broken.append(f"{summary.slo.attainment:.1%} of requests within every bound")
+        broken.append(f"{100 * summary.slo.attainment:.1f} % of requests within every bound")
     cell, replicas = best.trial.cell, best.trial.replicas
     text = f"{', '.join(broken)}: {replicas} x {cell.label} on {cell.hardware}"
     times = max(best.verdict.ratio or 1.0, 1.0)

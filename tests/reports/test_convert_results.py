@@ -164,7 +164,7 @@ def test_a_dump_of_metrics_becomes_a_workload(servecast: Run, tmp_path: Path) ->
     source.write_text(METRICS)
     code, out, err = servecast("convert", source, "--seconds", 500)
     assert code == 0
-    assert "25.0%" in err
+    assert "25.0 %" in err
     workload = yaml.safe_load(out)["workload"]
     assert workload["arrivals"] == {"process": "poisson", "rate_per_s": 2.0}
     assert workload["prompt_tokens"]["quantiles"] == {0.0: 100, 0.5: 500, 1.0: 1000}
