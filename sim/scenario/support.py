@@ -1,4 +1,4 @@
-"""What the schema can say and the simulator cannot do yet: refused here, in one place, never ignored."""
+"""What the schema can say and an engine or the simulator does not have: refused here, in one place, never ignored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from sim.scenario.scenario import Scenario
 
 _PIPELINED: Final = ("vllm", "sglang", "tensorrt-llm", "orca")
 _WHY_NO_PIPELINE: Final = {
-    "tgi": "does not exist: TGI shards over tensor parallel ranks alone",
-    "static": "would run the micro-batches of one batch after each other, which is not supported yet",
+    "tgi": "which shards over tensor parallel ranks alone",
+    "static": "which would run the micro-batches of one batch after each other, and that is not supported yet",
 }
-_TOGETHER: Final = ("vllm", "sglang", "tensorrt-llm")
-_SPLIT: Final = ("vllm", "sglang", "tensorrt-llm")
+_SERVED_APART: Final = ("vllm", "sglang", "tensorrt-llm")  # have data-parallel ranks, and prefill and decode engines
 
 
 def require_supported(scenario: Scenario) -> None:
@@ -33,25 +32,32 @@ def require_supported(scenario: Scenario) -> None:
 
 
 def _require(scenario: Scenario) -> None:
-    engine = family(scenario.engine.preset)
-    if scenario.layout.pipeline_parallel_size > 1 and engine not in _PIPELINED:
-        raise InputError(
-            "layout.pipeline_parallel_size",
-            f"a pipeline under the scheduler of '{scenario.engine.preset}' {_WHY_NO_PIPELINE[engine]}",
-            f"set it to 1, or engine.preset to {', '.join(_PIPELINED[:-1])} or {_PIPELINED[-1]}",
-        )
+    for field, what, why, remedy in _absent(scenario):
+        raise InputError(field, f"{what} under the scheduler of '{scenario.engine.preset}', {why}", remedy)
     for field, value, remedy in _unsupported(scenario):
         raise InputError(field, f"{value} is not supported yet", remedy)
 
 
+def _absent(scenario: Scenario) -> Iterator[tuple[str, str, str, str]]:
+    """What the engine itself does not have."""
+    engine, layout = family(scenario.engine.preset), scenario.layout
+    if layout.pipeline_parallel_size > 1 and engine not in _PIPELINED:
+        field, why = "layout.pipeline_parallel_size", _WHY_NO_PIPELINE[engine]
+        yield field, "a pipeline", why, f"set it to 1, or {_one_of(_PIPELINED)}"
+    if scenario.cluster.disaggregation is not None and engine not in _SERVED_APART:
+        field, what = "cluster.disaggregation", "prefill and decode apart"
+        yield field, what, "which passes no caches on", f"set it to null, or {_one_of(_SERVED_APART)}"
+    if layout.data_parallel_size > 1 and engine not in _SERVED_APART:
+        field, what = "layout.data_parallel_size", "data-parallel ranks"
+        yield field, what, "which has none", f"set layout.replicas instead, or {_one_of(_SERVED_APART)}"
+
+
+def _one_of(presets: tuple[str, ...]) -> str:
+    return f"engine.preset to {', '.join(presets[:-1])} or {presets[-1]}"
+
+
 def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
-    engine, layout = scenario.engine, scenario.layout
-    if scenario.cluster.disaggregation is not None and family(engine.preset) not in _SPLIT:
-        what = f"prefill and decode apart under the scheduler of '{engine.preset}'"
-        yield "cluster.disaggregation", what, f"set it to null, or engine.preset to {' or '.join(_SPLIT)}"
-    if layout.data_parallel_size > 1 and family(engine.preset) not in _TOGETHER:
-        what = f"data-parallel ranks under the scheduler of '{engine.preset}'"
-        yield "layout.data_parallel_size", what, f"set it to 1, or engine.preset to {' or '.join(_TOGETHER)}"
+    engine = scenario.engine
     if engine.speculative is not None:
         yield from _unsupported_with_drafts(scenario)
     yield from _unsupported_tiers(scenario)

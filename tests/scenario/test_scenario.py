@@ -211,17 +211,21 @@ def test_a_comparison_of_budgets_is_no_scenario(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("preset", "size", "why"),
     [
-        ["engine.preset=static", "layout.tensor_parallel_size=1", "layout.pipeline_parallel_size=2"],
-        ["engine.preset=orca", "layout.tensor_parallel_size=1", "layout.data_parallel_size=2"],
+        ("static", "pipeline_parallel_size", "not supported yet"),
+        ("tgi", "pipeline_parallel_size", "tensor parallel ranks alone"),
+        ("orca", "data_parallel_size", "which has none"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused_not_ignored(overrides: list[str]) -> None:
+def test_what_the_engine_cannot_do_is_refused_not_ignored(preset: str, size: str, why: str) -> None:
     scenario = Scenario.from_dict(document())
     require_supported(scenario)
-    with pytest.raises(InputError, match="not supported yet"):
-        require_supported(scenario.with_overrides(overrides))
+    with pytest.raises(InputError, match=why) as refused:
+        require_supported(
+            scenario.with_overrides([f"engine.preset={preset}", "layout.tensor_parallel_size=1", f"layout.{size}=2"])
+        )
+    assert refused.value.field == f"layout.{size}"
 
 
 def test_bounds_of_the_promise_are_split_by_kind() -> None:
