@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,8 @@ class Pool:
             engine.steps = former.steps
             self.gone.append(former)
         self.replicas[place], self._latest = engines, engines[0]
-        self.open += engines
-        self.open.sort(key=lambda one: one.index)
+        at = bisect_left(self.open, engines[0].index, key=lambda one: one.index)
+        self.open[at:at] = engines  # numbered in a row
         held, self._held = self._held, deque()
         for request, then in held:
             self.assign(request, then)
