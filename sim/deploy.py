@@ -106,5 +106,6 @@ def _handoff(scenario: Scenario, decode: Parts, plan: PoolPlan) -> Handoff:
         split.transfer_gb_per_s * 1e9,
         latency_s=split.transfer_latency_s,
         layers=decode.served.arch.num_layers,
+        receive_s_per_token=split.receive_us_per_token * 1e-6,
         layerwise=split.overlap == "layerwise",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sim.engine.request import Request
+from sim.engine.request import Request, Tick
 from sim.engine.scheduler import Scheduler
 
 
@@ -19,12 +19,15 @@ class Inbox:
         waiting: those without blocks, in the scheduler's own order.
         coming: those whose cache is under way.
         fresh: something happened that no schedule has seen.
+        host_work: ticks that the engine's host works on so many prompt tokens of requests that join; no step that is
+            scheduled from then on computes before it is through. None: none.
     """
 
     def __init__(self, scheduler: Scheduler, on_room: Callable[[Request, int], None]) -> None:
         self.waiting = scheduler.make_queue()
         self.coming: dict[Request, None] = {}
         self.fresh = False
+        self.host_work: Callable[[int], Tick] | None = None
         self._scheduler = scheduler
         self._on_room = on_room
         self._landed: list[Request] = []
