@@ -92,7 +92,9 @@ def _most(number: int, pool: Scenario, events: list[TimedEvent]) -> int:
 
 def _change(timed: TimedEvent, tick_s: float) -> Change:
     event = timed.event
-    at, load = to_ticks(event.at_s, tick_s), to_ticks(timed.load_time_s, tick_s)
+    at, load = to_ticks(event.at_s, tick_s), timed.load_time_s
+    if tick_s != 1.0:  # loaded before whatever comes next, also where both are rounded
+        load = to_ticks(event.at_s + timed.load_time_s, tick_s) - at
     return Change(at, event.action, event.replica, timed.pool, load)
 
 

@@ -175,7 +175,7 @@ class Fleet:
     @property
     def engine_steps(self) -> int:
         """Steps that engines ran."""
-        return sum(replica.steps for replica in self.replicas)
+        return sum(replica.steps - replica.first_step for replica in self.replicas)
 
     def _report(self, pool: Pool) -> Generator[simpy.Event, Any, None]:
         """Loads become known from time to time, while anything can still change."""

@@ -67,12 +67,16 @@ class Lifecycle:
 
     def _plan(self, change: Change) -> None:
         after(self._env, change.at, lambda: self._act(change))
+        if change.action in (
+            "start",
+            "recover",
+        ):  # planned here, so that a later change of the same instant finds it open
+            after(self._env, change.at + change.load, lambda: self._open(change))
 
     def _act(self, change: Change) -> None:
         pool, key = self._pools[change.pool], (change.pool, change.place)
         if change.action in ("start", "recover"):
             self._since.setdefault(key, change.at)
-            after(self._env, change.load, lambda: self._open(change))
         elif change.action == "fail":
             for engine, requests in pool.fail(change.place):
                 self._on_fail(engine, requests)

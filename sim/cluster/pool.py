@@ -79,7 +79,7 @@ class Pool:
         """A replica accepts requests from now on, and those that waited for one go to it."""
         engines = self._build(self.plan, self.first + place * self.plan.ranks, self.plan.configs[place])
         for engine, former in zip(engines, self.replicas[place], strict=False):
-            engine.steps = former.steps
+            engine.steps = engine.first_step = former.steps + former.unsettled_steps
             self.gone.append(former)
         self.replicas[place], self._latest = engines, engines[0]
         at = bisect_left(self.open, engines[0].index, key=lambda one: one.index)

@@ -25,7 +25,7 @@ class Inbox:
 
     def __init__(self, scheduler: Scheduler, on_room: Callable[[Request, int], None]) -> None:
         self.waiting = scheduler.make_queue()
-        self.coming: dict[Request, None] = {}
+        self.coming = scheduler.coming
         self.fresh = False
         self.host_work: Callable[[int], Tick] | None = None
         self._scheduler = scheduler

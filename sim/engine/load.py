@@ -1,4 +1,7 @@
-"""How loaded a replica is, as routers measure it: requests, tokens or KV blocks, running and waiting together."""
+"""How loaded a replica is, as routers measure it: requests, tokens or KV blocks, running and waiting together.
+
+Requests whose cache comes from another replica wait here from the moment they are sent to it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ if TYPE_CHECKING:
 def requests(replica: Replica) -> float:
     """Requests running and waiting."""
     scheduler = replica.scheduler
-    return len(scheduler.running) + len(scheduler.waiting) + len(scheduler.fetching)
+    expected = len(replica.inbox) if replica.inbox is not None else 0
+    return len(scheduler.running) + len(scheduler.waiting) + len(scheduler.fetching) + expected
 
 
 def tokens(replica: Replica) -> float:
@@ -22,6 +26,8 @@ def tokens(replica: Replica) -> float:
     known += sum(group.known_after(0) for group in scheduler.flying)
     for outside in (scheduler.partial, scheduler.draining):
         known += sum(request.known for request in outside if request in scheduler.running)
+    if replica.inbox is not None:
+        known += replica.inbox.waiting.tokens + sum(request.known for request in scheduler.coming)
     return known + sum(request.known for request in scheduler.fetching)
 
 
@@ -30,7 +36,8 @@ def kv(replica: Replica) -> float:
     scheduler = replica.scheduler
     pool = scheduler.pool
     held = pool.usable_blocks - pool.free + scheduler.blocks_within(replica.unsettled_steps)
-    return (held + scheduler.waiting.tokens / pool.block_size) / pool.usable_blocks
+    waiting = scheduler.waiting.tokens + (replica.inbox.waiting.tokens if replica.inbox is not None else 0)
+    return (held + waiting / pool.block_size) / pool.usable_blocks
 
 
 METRICS: Final[dict[str, Callable[[Replica], float]]] = {"requests": requests, "tokens": tokens, "kv": kv}

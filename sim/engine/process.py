@@ -42,7 +42,8 @@ class EngineProcess(ABC):
 
     Attributes:
         index: its number in the records.
-        steps: steps scheduled so far.
+        steps: steps scheduled so far, after those of a former engine in its place.
+        first_step: steps of that former engine.
         events: times the process woke up.
         inbox: where KV caches pass between engines; None: they do not.
         on_start: called as a request that keeps its KV cache for another engine begins to run, with the tick.
@@ -53,7 +54,7 @@ class EngineProcess(ABC):
         self.scheduler = scheduler
         self.index = index
         self.alarm_priority = EventPriority(NORMAL + index)
-        self.steps = 0
+        self.steps = self.first_step = 0
         self.events = 0
         self.inbox: Inbox | None = None
         self.on_start: Callable[[Request, Tick], None] | None = None

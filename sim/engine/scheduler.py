@@ -73,7 +73,7 @@ class Scheduler(EngineState, ABC):
 
     def shared_tokens(self, held_tokens: int) -> int:
         """Tokens that requests would hold beyond ``held_tokens`` if nothing were shared."""
-        return self.cached_tokens() - held_tokens if self.pool.shares else 0
+        return self.cached_tokens() + self.coming_tokens() - held_tokens if self.pool.shares else 0
 
     def awaited_tokens(self) -> int:
         """Slots that are held for tokens to come, and will be filled; none where blocks are taken as tokens come."""

@@ -25,6 +25,7 @@ class EngineState:
         draining: running requests whose last token is in flight.
         flying: decode groups whose tokens are under way in a pipeline, so that no step can be scheduled for them.
         kept: requests that are over but hold their blocks for another engine.
+        coming: requests that hold blocks for a cache that is under way from another engine.
         blocked: nobody can be admitted before a request ends or one that matters arrives.
         scribes: members of the decode group that write text which others may look up.
         now: the tick of the schedule, set by the process; for policies with a timeout.
@@ -45,6 +46,7 @@ class EngineState:
         self.partial: list[Request] = []
         self.draining: list[Request] = []
         self.kept: dict[Request, None] = {}
+        self.coming: dict[Request, None] = {}
         self.blocked = True
         self.hash_lag = 1 if config.async_scheduling else 0  # an unseen token cannot be hashed
         self.prefill_window = window
@@ -140,6 +142,12 @@ class EngineState:
             for request in outside:
                 padding += self.held_blocks(request) * size - request.computed
         return padding
+
+    def coming_tokens(self) -> int:
+        """Slots of the blocks that wait for caches from other engines."""
+        if not self.coming:
+            return 0
+        return self.config.block_size * sum([self.blocks(request.prompt) for request in self.coming])
 
     def decode_shape(self) -> StepShape:
         """Aggregates of the next step, if it is decode-only."""

@@ -63,6 +63,21 @@ def test_each_pool_has_its_own_layout_hardware_and_memory() -> None:
     assert summary.cost.usd_per_hour is not None
 
 
+@pytest.mark.parametrize("load", ["requests", "tokens", "kv"])
+@pytest.mark.parametrize("overlap", ["none", "layerwise"])
+def test_a_router_counts_requests_whose_cache_is_under_way(overlap: str, load: str) -> None:
+    asked = scenario({"replicas": 2}, {"replicas": 2}, rate=200.0, overlap=overlap, transfer_gb_per_s=1.0)
+    asked = asked.with_overrides(["cluster.router=least_loaded", f"cluster.router_load={load}"])
+    by_replica = simulate(asked).requests["replica"].value_counts()
+    assert max(by_replica[2], by_replica[3]) < 0.56 * 200
+
+
+@pytest.mark.parametrize("preset", ["vllm", "sglang", "tensorrt-llm"])
+def test_caches_under_way_are_not_taken_for_shared_ones(preset: str) -> None:
+    asked = scenario(overlap="layerwise", transfer_gb_per_s=2.0).with_overrides([f"engine.preset={preset}"])
+    assert (simulate(asked).steps["shared_tokens"] == 0).all()
+
+
 def test_decode_steps_are_not_disturbed_by_prefills() -> None:
     apart = simulate(scenario(rate=12.0)).summary
     together = simulate(
@@ -79,6 +94,22 @@ def test_decode_steps_are_not_disturbed_by_prefills() -> None:
     assert apart.itl_s.p99 is not None
     assert together.itl_s.p99 is not None
     assert apart.itl_s.p99 < 0.5 * together.itl_s.p99
+
+
+def test_host_work_for_what_comes_in_is_between_tokens() -> None:
+    """100 us a token, prompts of 100 tokens and more: at least 10 ms stand between two tokens now and then."""
+    before, after = (
+        simulate(scenario(rate=12.0, receive_us_per_token=each)).summary.itl_s.p99 for each in (0.0, 100.0)
+    )
+    assert before is not None
+    assert after is not None
+    assert after > before + 0.01
+
+
+def test_host_work_over_pipeline_stages_is_refused() -> None:
+    staged = {"layout": {"pipeline_parallel_size": 2}}
+    with pytest.raises(InputError, match="over pipeline stages is not supported"):
+        simulate(scenario(decode=staged, receive_us_per_token=3.0))
 
 
 def test_a_slower_link_only_delays() -> None:

@@ -114,6 +114,52 @@ def test_a_recovered_replica_has_an_empty_cache_and_goes_on_counting_steps() -> 
     assert column(fleet, "cached_tokens") == [0, 0, 0]
 
 
+@pytest.mark.parametrize("load_time", [0, 500])
+def test_a_replica_that_fails_as_soon_as_it_has_loaded_fails_once(load_time: int) -> None:
+    changes = [Change(1500, "fail", 1), Change(2500 - load_time, "recover", 1, load=load_time), Change(2500, "fail", 1)]
+    fleet = run(load([0.0, 0.0, 0.004]), changes, max_retries=1)
+    assert column(fleet, "replica") == [0, 0, 0]
+    assert column(fleet, "attempts") == [1, 2, 1]
+    assert set(column(fleet, "status")) == {COMPLETED}
+
+
+def test_steps_of_a_former_replica_count_once() -> None:
+    changes = [
+        Change(4500, "stop", 0),
+        Change(4500, "start", 0),
+        Change(30_000, "fail", 0),
+        Change(30_000, "recover", 0),
+    ]
+    for jump in (True, False):
+        fleet = run(load([0.0, 0.005, 0.05], output=10), changes, places=1, jump=jump)
+        assert fleet.engine_steps == sum(fleet.recorder.steps.column("steps")) == 30
+
+
+def test_loaded_comes_before_failed_where_both_are_rounded_to_whole_microseconds() -> None:
+    document = {
+        "model": "meta-llama/Llama-3.1-8B",
+        "hardware": "h100-sxm",
+        "engine": {"step_time": {"base_us": 1000, "per_token_us": 0, "per_seq_us": 0}},
+        "cluster": {
+            "max_retries": 1,
+            "load_time_s": 6e-7,
+            "events": [
+                {"at_s": 0.0015, "action": "fail", "replica": 0},
+                {"at_s": 0.0020006, "action": "recover", "replica": 0},
+                {"at_s": 0.0020012, "action": "fail", "replica": 0},
+            ],
+        },
+        "layout": {"replicas": 2},
+        "workload": {
+            "num_requests": 4,
+            "arrivals": {"process": "constant", "rate_per_s": 2000.0},
+            "prompt_tokens": 16,
+            "output_tokens": 4,
+        },
+    }
+    assert simulate(Scenario.from_dict(document)).summary.requests.completed == 4
+
+
 def test_who_was_there_how_long() -> None:
     changes = [Change(2000, "start", 1, load=500), Change(4500, "stop", 1)]
     fleet = run(load([0.0, 0.003, 0.0031, 0.009], output=4), changes, present=1)
