@@ -141,7 +141,7 @@ def _bars(axis: Axes, plan: Plan, rows: Sequence[Row], looks: dict[str, dict[str
     axis.get_yticklabels()[0].set_fontweight("bold")
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
-    axis.set_title(f"Cost (line: steps {percent(plan.question.error_band)} faster or slower)")
+    axis.set_title(f"Cost (line: steps up to {percent(plan.question.error_band)} faster or slower)")
     axis.set_xlabel(_cost_label(plan))
     axis.set_xlim(left=0)
 

@@ -73,7 +73,7 @@ def _print_winner(plan: Plan, row: Row, console: Console) -> None:
         facts.add_row(words(key), f"{seconds(m.value_s)}{sure}, {percent(m.value_s / m.bound_s)} of the bound")
     facts.add_row("headroom", _headroom(plan, row))
     facts.add_row("cost", _cost(row))
-    ties = [name_of(other.deployment) + format_tag(other.deployment) for other in plan.rows if other.tie]
+    ties = [_called(plan, other.deployment) for other in plan.rows if other.tie]
     if ties:
         facts.add_row("a tie", f"with {', '.join(ties)}: within {percent(plan.question.error_band)} of the step times "
                                "they may cost no more")  # fmt: skip
@@ -156,9 +156,7 @@ def _print_legend(plan: Plan, console: Console) -> None:
 def _refused(plan: Plan) -> Iterator[tuple[str, Text]]:
     for row in plan.rows:
         if not row.keeps:
-            d = row.deployment
-            on = f" on {short(d.hardware)}" if len(plan.question.hardware) > 1 else ""
-            yield f"{name_of(d)}{format_tag(d)}{on}", Text(row.why, "dim")
+            yield _called(plan, row.deployment), Text(row.why, "dim")
 
 
 def _print_list(title: str, lines: Iterable[tuple[str, str | Text]], console: Console) -> None:
@@ -186,8 +184,7 @@ def _changes(plan: Plan) -> Iterator[tuple[str, str | Text]]:
             yield one.question, Text("none of the best few keeps the promise within the budget", "yellow")
         else:
             price = f", {usd(one.cost)}/h" if plan.question.ranked_by == "usd_per_hour" else ""
-            on = f" on {short(one.answer.hardware)}" if len(plan.question.hardware) > 1 else ""
-            yield one.question, f"{name_of(one.answer)}{on} ({count(one.answer.gpus, 'GPU')}{price})"
+            yield one.question, f"{_called(plan, one.answer)} ({count(one.answer.gpus, 'GPU')}{price})"
     for hardware, price_usd in plan.prices.items():
         yield f"{short(hardware)} below {usd(price_usd)} a GPU hour", "it costs less than the winner"
 
@@ -255,6 +252,11 @@ def words(key: str) -> str:
     """ttft_p99_s as TTFT p99."""
     metric, statistic, _ = key.split("_")
     return f"each {statistic.upper()}" if metric == "goodput" else f"{metric.upper()} {statistic}"
+
+
+def _called(plan: Plan, d: Deployment) -> str:
+    """Layout and number formats, and the GPU where there is a choice."""
+    return name_of(d) + format_tag(d) + (f" on {short(d.hardware)}" if len(plan.question.hardware) > 1 else "")
 
 
 def brief(limit: str) -> str:
