@@ -108,7 +108,7 @@ def _arrivals(axes: Axes, timed: Any) -> None:
     axes.stairs(counts / np.diff(edges), edges, color=BLUE, fill=True, alpha=0.25)
     axes.stairs(counts / np.diff(edges), edges, color=BLUE)
     axes.axhline(len(timed) / (timed[-1] - timed[0]), color=GREY, linestyle=":")
-    axes.set(xlabel="seconds since the first arrival", ylabel="requests/s", ylim=(0, None))
+    axes.set(xlabel="seconds since the first arrival", ylabel="arrivals/s", ylim=(0, None))
 
 
 def _gaps(axes: Axes, gaps: Any) -> None:
