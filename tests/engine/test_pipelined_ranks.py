@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fleets import assert_gaps_and_blocks_add_up, assert_same_requests, served
-from preset_configs import preset_config, random_knobs
+from preset_configs import random_pipeline_config
 
 from sim.cluster.fleet import Fleet
 from sim.cluster.lifecycle import Change
@@ -198,16 +198,6 @@ class Kinked:
     breakdown: Any = step
 
 
-def random_config(rng: Random, **keys: Any) -> EngineConfig:
-    preset = rng.choice(["vllm", "vllm", "sglang", "tensorrt-llm"])
-    keys["block_size"] = size = rng.choice([1, 16]) if preset == "sglang" else 16
-    keys["num_gpu_blocks"] *= 16 // size
-    if preset in ("vllm", "orca") and rng.random() < 0.3:
-        keys |= {"kv_allocation": "contiguous", "kv_reservation": rng.choice(["request", "pow2", "oracle"])}
-        keys |= {"block_size": 1, "num_gpu_blocks": 16 * keys["num_gpu_blocks"], "enable_prefix_caching": False}
-    return preset_config(preset, **{**keys, **random_knobs(preset, rng, keys)})
-
-
 def random_run(seed: int, jump: bool, calm: bool = False) -> Fleet | None:
     rng = Random(seed)
     n, stages = rng.randint(3, 60), rng.choice([2, 2, 3, 4])
@@ -215,8 +205,9 @@ def random_run(seed: int, jump: bool, calm: bool = False) -> Fleet | None:
     prompts = np.array([rng.randint(1, rng.choice([20, 200])) for _ in range(n)])
     equal = rng.choice([None, 7, 40])  # answers of one length end together, on several ranks
     outputs = np.array([equal or rng.choice([1, 2, rng.randint(1, 60)]) for _ in range(n)])
-    config = random_config(
+    config = random_pipeline_config(
         rng,
+        ["vllm", "vllm", "sglang", "tensorrt-llm"],
         num_gpu_blocks=rng.choice([20, 30, 60, 400]),
         max_num_seqs=rng.choice([2, 4, 16]),
         max_num_batched_tokens=rng.choice([16, 64, 300]),

@@ -39,6 +39,17 @@ def random_preset_config(preset: str, rng: Random, document: dict[str, Any]) -> 
     return preset_config(preset, given["num_gpu_blocks"] + room, **keys)
 
 
+def random_pipeline_config(rng: Random, presets: list[str], **keys: Any) -> EngineConfig:
+    """One of the presets, its memory in blocks, single tokens or one piece a request."""
+    preset = rng.choice(presets)
+    keys["block_size"] = size = rng.choice([1, 16]) if preset == "sglang" else 16
+    keys["num_gpu_blocks"] *= 16 // size
+    if preset in ("vllm", "orca") and rng.random() < 0.3:
+        keys |= {"kv_allocation": "contiguous", "kv_reservation": rng.choice(["request", "pow2", "oracle"])}
+        keys |= {"block_size": 1, "num_gpu_blocks": 16 * keys["num_gpu_blocks"], "enable_prefix_caching": False}
+    return preset_config(preset, **{**keys, **random_knobs(preset, rng, keys)})
+
+
 def random_knobs(preset: str, rng: Random, keys: dict[str, Any]) -> dict[str, Any]:
     if preset == "sglang":
         page = keys["block_size"]
