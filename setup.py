@@ -15,7 +15,7 @@ MODULES = {
     " speculative_rows state step vllm",
     "sim/engine/kv": "pool prefix segments",
     "sim/cost": "attention decode kernels shape step table",
-    "sim/cluster": "affinity arrivals fleet handover lifecycle links pool reports router routing",
+    "sim/cluster": "arrivals fleet handover links pool",
 }
 BUILDS = {"bdist_wheel", "build_ext", "editable_wheel"}
 wanted = os.environ.get("SERVECAST_COMPILE", "0") == "1"
