@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -44,8 +45,8 @@ def check_layouts(scenario: Scenario, max_gpus: int) -> list[LayoutCheck]:
     """Every layout of one engine of at most ``max_gpus`` GPUs with sizes that are powers of two, by number of GPUs.
 
     TP and pipeline stages; for models with experts also whole experts on the ranks, and data-parallel ranks that share
-    them. Ranks of a dense model are engines of their own and thus no layout to list. What the scenario says of the
-    engine holds for all; of its layout only the size of a node.
+    them, over stages or not. Ranks of a dense model are engines of their own and thus no layout to list. What the
+    scenario says of the engine holds for all; of its layout only the size of a node.
 
     Raises:
         InputError: an unknown model or GPU, or sizes that make no sense.
@@ -81,9 +82,9 @@ def _candidates(arch: Architecture, most: int, node: int) -> Iterator[Layout]:
         for stages in sizes:
             if tensor * stages <= most:
                 yield _layout(node, tensor, stages=stages)
-        for ranks in sizes if experts else ():
-            if 1 < tensor * ranks <= most:
-                yield _layout(node, tensor, ranks=ranks, expert_parallel=True)
+        for ranks, stages in itertools.product(sizes if experts else (), sizes):
+            if tensor * ranks > 1 and tensor * ranks * stages <= most:
+                yield _layout(node, tensor, stages=stages, ranks=ranks, expert_parallel=True)
 
 
 def _layout(node: int, tensor: int, *, stages: int = 1, ranks: int = 1, expert_parallel: bool = False) -> Layout:
