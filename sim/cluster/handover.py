@@ -24,6 +24,7 @@ class Handoff:
         bytes_per_s: of each replica's link, one direction.
         latency_s: from the decision to the first byte.
         layers: of the model: with ``layerwise``, all but the last one's share can be sent before the prefill ends.
+        receive_s_per_token: host time of the decode engine for each prompt token of a request that joins its batch.
         layerwise: the decode side takes blocks before the prefill begins, and layers are sent as they are computed;
             otherwise it takes them when the prefill has ended, and everything is sent then.
     """
@@ -33,6 +34,7 @@ class Handoff:
     bytes_per_s: float
     latency_s: float = 0.0
     layers: int = 1
+    receive_s_per_token: float = 0.0
     layerwise: bool = False
 
 
@@ -67,7 +69,7 @@ class Handover:
 
     def __init__(self, env: simpy.Environment, plan: Handoff, tick_s: float) -> None:
         self.env = env
-        self._plan = plan
+        self._plan, self._tick_s = plan, tick_s
         self._latency: Tick = plan.latency_s if tick_s == 1.0 else round(plan.latency_s / tick_s)
         self._links = Links(env, plan.bytes_per_s * tick_s, whole_ticks=tick_s != 1.0)
         self._journeys: dict[int, Journey] = {}
@@ -77,6 +79,8 @@ class Handover:
         replica.inbox = Inbox(replica.scheduler, self._room)
         if not decodes:
             replica.on_start = self._started
+        elif self._plan.receive_s_per_token:
+            replica.inbox.host_work = self._host_work
 
     def rejects(self, request: Request) -> str | None:
         """Why one of the pools could never serve ``request``, or None."""
@@ -166,6 +170,11 @@ class Handover:
             self._send(journey)
         elif journey.source is None:
             self._start_prefill(journey)
+
+    def _host_work(self, tokens: int) -> Tick:
+        """Ticks of a decode engine's host for so many prompt tokens that come in."""
+        ticks = self._plan.receive_s_per_token * tokens / self._tick_s
+        return ticks if self._tick_s == 1.0 else round(ticks)
 
     def _started(self, leg: Request, start: Tick) -> None:
         """The first chunk of ``leg`` begins to run at ``start``: its layers are sent as they are computed."""

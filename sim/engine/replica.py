@@ -119,6 +119,9 @@ class Replica(EngineProcess):
         joined = inbox.settle()
         for request in joined:
             request.first_token = request.last_token = self.env.now
+        if joined and inbox.host_work is not None:
+            work = inbox.host_work(sum([request.prompt for request in joined]))
+            self.scheduler.hold = max(self.env.now, self.scheduler.hold) + work
         self._times.joined(sum([request.in_group for request in joined]), self.env.now)
 
     def _start(self, step: Step) -> None:

@@ -45,6 +45,8 @@ class Disaggregation(Section):
     Attributes:
         transfer_gb_per_s: of each replica's link to the network, one direction; transfers at one time share it.
         transfer_latency_s: before the first byte of a transfer.
+        receive_us_per_token: time of the decode engine's host for each prompt token of a request that comes in (page
+            indices, descriptors, bookkeeping); steps wait for what does not hide behind the one that runs.
         overlap: ``none``: the decode side takes blocks once the prefill has ended, then the cache is sent (vLLM's
             connectors). ``layerwise``: it takes them first, and layers are sent as they are computed.
     """
@@ -53,6 +55,7 @@ class Disaggregation(Section):
     decode: Pool
     transfer_gb_per_s: float = Field(gt=0)
     transfer_latency_s: float = Field(default=0.0, ge=0)
+    receive_us_per_token: float = Field(default=0.0, ge=0)
     overlap: Literal["none", "layerwise"] = "none"
 
 

@@ -57,7 +57,10 @@ def _one_of(presets: tuple[str, ...]) -> str:
 
 
 def _unsupported(scenario: Scenario) -> Iterator[tuple[str, object, str]]:
-    engine = scenario.engine
+    engine, split = scenario.engine, scenario.cluster.disaggregation
+    if split is not None and split.receive_us_per_token and split.decode.layout.pipeline_parallel_size > 1:
+        what = f"{split.receive_us_per_token:g} over pipeline stages"
+        yield "cluster.disaggregation.receive_us_per_token", what, "set it to 0, or the decode pool's stages to 1"
     if engine.speculative is not None:
         yield from _unsupported_with_drafts(scenario)
     yield from _unsupported_tiers(scenario)

@@ -47,6 +47,9 @@ SPLITS = {
     (3, 1, 64, 128, 2048): (654.0, 4829),
     (3, 1, 64, 32784, 2048): (1268.6, 2057),
 }
+# Read off the latencies of these runs, not off their throughput: TTFT where next to nothing is to be computed, and the
+# 99th percentile of gaps between tokens, 75 to 117 ms with prompts of 32,784 tokens.
+HANDSHAKE = {"transfer_latency_s": 0.08, "receive_us_per_token": 3.0}
 PROMPTS = 501
 RUNS_BEFORE = {128: 0, 64: 1, 32: 2}
 # The runs of 1 + 1, whose commands are not published: {(clients, prompt, longest answer): (mean answer, rate)}.
@@ -129,6 +132,7 @@ def disaggregated(
                     "prefill": {"replicas": prefill, **pool},
                     "decode": {"replicas": decode, **pool},
                     "transfer_gb_per_s": 50,
+                    **HANDSHAKE,
                     "overlap": "layerwise",
                 }
             },
@@ -145,7 +149,7 @@ def split(prefill: int, decode: int, clients: int, prompt: int, longest: int) ->
 
 def test_throughput_of_splits() -> None:
     errors = [split(*key) / measured - 1 for key, (_, measured) in SPLITS.items()]
-    assert statistics.median(map(abs, errors)) < 0.20
+    assert statistics.median(map(abs, errors)) < 0.15
 
 
 @pytest.mark.parametrize(("short", "pairs"), [(True, 4), (False, 7)])

@@ -42,9 +42,10 @@ def scenario(prefill: Any = None, decode: Any = None, rate: float = 8.0, **split
     )
 
 
+@pytest.mark.parametrize("receive_us", [0.0, 7.0])
 @pytest.mark.parametrize("overlap", ["none", "layerwise"])
-def test_one_event_a_step_gives_the_same_requests(overlap: str) -> None:
-    asked = scenario(overlap=overlap, decode={"replicas": 2})
+def test_one_event_a_step_gives_the_same_requests(overlap: str, receive_us: float) -> None:
+    asked = scenario(overlap=overlap, decode={"replicas": 2}, receive_us_per_token=receive_us)
     jumped, stepped = simulate(asked), simulate(asked, exact=True)
     for name in ("first_token_s", "finish_s", "scheduled_s"):
         np.testing.assert_allclose(jumped.requests[name], stepped.requests[name], rtol=1e-9)

@@ -75,6 +75,27 @@ def test_an_answer_of_one_token_ends_where_it_was_prefilled() -> None:
     assert column(fleet, "replica") == [0]
 
 
+def test_the_host_of_the_decode_engine_works_before_the_first_step_of_those_that_join() -> None:
+    """5 us for each of 100 tokens; it joins at 1.1 ms, and three tokens of 1 ms each follow."""
+    fleet = split(load([0.0]), receive_s_per_token=5e-6)
+    assert us(fleet, "first_token_s") == [1100]
+    assert us(fleet, "finish_s") == [1100 + 500 + 3000]
+
+
+@pytest.mark.parametrize(("work_us", "lost_us"), [(0, 0), (900, 0), (3000, 2000)])
+def test_host_work_hides_behind_the_step_that_runs(work_us: int, lost_us: int) -> None:
+    """With overlap the engine plans a step ahead: of the second request's work the first loses all but one step."""
+    overlapped = replace(CONFIG, async_scheduling=True)
+
+    def finish(receive_s_per_token: float) -> int:
+        fleet = split(load([0.0, 5.05e-3], output=[60, 4]), decode=overlapped, receive_s_per_token=receive_s_per_token)
+        return us(fleet, "finish_s")[0]
+
+    assert finish(work_us / 100 * US) - finish(0.0) == pytest.approx(
+        work_us + lost_us, abs=1
+    )  # its own, and the other's
+
+
 def test_two_transfers_share_the_link() -> None:
     """Both prefill in one step; 200 us for both caches together, side by side."""
     fleet = split(load([0.0, 0.0]))
@@ -243,6 +264,7 @@ def random_run(seed: int, jump: bool) -> Fleet:
         rng.choice([1e7, 1e9, 1e12]),
         latency_s=rng.choice([0.0, 0.0005]),
         layers=rng.choice([1, 8]),
+        receive_s_per_token=0.0 if stages > 1 else rng.choice([0.0, 3e-6, 4e-5]),
         layerwise=rng.random() < 0.5,
     )
     fleet = Fleet(
