@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -43,15 +43,11 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A varied key with its values in order."""
+    """A varied key with its values in order, and what it is called."""
 
     key: str
     values: tuple[Any, ...]
-
-    @property
-    def label(self) -> str:
-        """The last part of the key."""
-        return self.key.rsplit(".", 1)[-1]
+    label: str
 
     @property
     def numeric(self) -> bool:
@@ -70,7 +66,9 @@ class _Multiples:
         self.name = result.name
         self.panels = panels_of(slo)
         self._keys = list(result.vary)
-        axes = [Axis(key, tuple(map(_plain, values))) for key, values in result.vary.items()]
+        axes = [
+            Axis(key, tuple(map(_plain, values)), short_key(key, self._keys)) for key, values in result.vary.items()
+        ]
         many = [axis for axis in axes if len(axis.values) > 1] or axes[:1]
         self.along = max(many, key=lambda axis: (axis.numeric, len(axis.values)))
         others = [axis for axis in axes if axis is not self.along]
@@ -136,7 +134,7 @@ class _Multiples:
         _ticks(axis, self.along)
 
     def _legend(self, figure: Figure, first: Axes, held: Held) -> None:
-        fixed = "".join(f", {key.rsplit('.', 1)[-1]} {value}" for key, value in held.items())
+        fixed = "".join(f", {short_key(key, self._keys)} {value}" for key, value in held.items())
         headline(figure, f"{self.name}{fixed}")
         if self.lines:
             handles, labels = first.get_legend_handles_labels()
@@ -173,6 +171,14 @@ def panels_of(slo: SloSpec) -> list[Panel]:
         Panel("cost.usd_per_million_output_tokens", "Cost of output", "$ a million tokens"),
         Panel("kv.mean_utilization", "KV cache in use", "%, mean", 100.0),
     ]
+
+
+def short_key(key: str, keys: Iterable[str]) -> str:
+    """As much of the end of ``key`` as tells it from the other ``keys``: ``prefill.replicas`` beside ``decode``'s."""
+    parts = key.split(".")
+    others = [other.split(".") for other in keys if other != key]
+    length = next((n for n in range(1, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
+    return ".".join(parts[-length:])
 
 
 def _plain(value: Any) -> Any:

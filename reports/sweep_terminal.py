@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from reports.sweep_plots import Panel, panels_of
+from reports.sweep_plots import Panel, panels_of, short_key
 from reports.text import count, number, percent, seconds, usd
 from sim.planner.record import Record
 from sim.planner.sweeping import SweepResult
@@ -57,7 +56,7 @@ def _table(result: SweepResult, slo: SloSpec, console: Console) -> Table:
 def _with_columns(result: SweepResult, panels: list[Panel]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for key in result.vary:
-        words = _head(key, result.vary)
+        words = short_key(key, result.vary).replace(".", "_").split("_")
         table.add_column("\n".join(words), justify="right", overflow="fold", max_width=max(24, *map(len, words)))
     for title in ("promise", *(_HEADERS.get(panel.title, panel.title) for panel in panels)):
         table.add_column(title, justify="right", no_wrap=True)
@@ -65,14 +64,6 @@ def _with_columns(result: SweepResult, panels: list[Panel]) -> Table:
         cells = [str(value) if not isinstance(value, dict) else _short(value) for value in point.values]
         table.add_row(*cells, _verdict(record), *(_shown(panel, record) for panel in panels))
     return table
-
-
-def _head(key: str, keys: Iterable[str]) -> list[str]:
-    """The words of as much of the end of a key as tells it from the others."""
-    parts = key.split(".")
-    others = [other.split(".") for other in keys if other != key]
-    length = next((n for n in range(1, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
-    return "_".join(parts[-length:]).split("_")
 
 
 def _short(value: dict[str, Any]) -> str:

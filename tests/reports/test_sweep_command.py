@@ -46,3 +46,16 @@ def test_the_table_of_refusals_is_written_all_the_same(servecast: Run, chat: Pat
     assert code == 1
     assert "does not divide" in printed
     assert (out / "sweep.parquet").exists()
+
+
+def test_keys_that_end_alike_are_told_apart_in_the_picture(servecast: Run, chat: Path, tmp_path: Path) -> None:
+    pool = "{replicas: 1, layout: {tensor_parallel_size: 1}}"
+    split = f"cluster.disaggregation={{prefill: {pool}, decode: {pool}, transfer_gb_per_s: 50}}"
+    vary = [
+        part for pool in ("prefill", "decode") for part in ("--vary", f"cluster.disaggregation.{pool}.replicas=1,2")
+    ]
+    code, _, _ = servecast("sweep", chat, "--set", split, *vary, "--workers", 1, "--out", tmp_path / "out")
+    assert code == 0
+    picture = (tmp_path / "out/plots/sweep.svg").read_text()
+    assert "<!-- prefill.replicas -->" in picture
+    assert "<!-- decode.replicas -->" in picture
