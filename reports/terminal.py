@@ -149,7 +149,7 @@ def _facts(summary: Summary, scenario: Scenario) -> Iterator[tuple[str, str]]:
     """A line each for what was measured."""
     if summary.requests.completed:
         yield from _service(summary, scenario)
-    yield "KV cache", _cache(summary)
+    yield "KV cache", _cache(summary, scenario)
     if summary.load.arrivals_per_s is not None:
         yield "arrivals", f"{number(summary.load.arrivals_per_s)} requests/s"
     if summary.cost.usd_per_hour is not None:
@@ -189,15 +189,23 @@ def _engine(use: Utilization, max_num_seqs: int) -> str:
     return batch + (f"; MFU {percent(use.mfu)}, MBU {percent(use.mbu)}" if use.mfu is not None else "")
 
 
-def _cache(summary: Summary) -> str:
+def _cache(summary: Summary, scenario: Scenario) -> str:
     kv = summary.kv
-    size = f"{number(kv.num_gpu_blocks)} blocks = {number(kv.capacity_tokens)} tokens"
+    size = f"{number(kv.num_gpu_blocks)} blocks = {number(kv.capacity_tokens)} tokens{holder(scenario)}"
     if summary.memory.kv_bytes:
         size += f" ({gib(summary.memory.kv_bytes)} a GPU)"
     if kv.mean_utilization is None:
         return size
     hits = f"; prefix hits {percent(kv.prefix_hit_rate)}" if kv.prefix_hit_rate else ""
     return f"{size}; use {percent(kv.mean_utilization)} mean, {percent(kv.peak_utilization)} peak{hits}{_waste(kv)}"
+
+
+def holder(scenario: Scenario) -> str:
+    """Whose the blocks are that `Kv` counts, where there is more than one cache; else nothing."""
+    ranks, replicas = scenario.layout.data_parallel_size, scenario.layout.replicas
+    if ranks > 1:
+        return f" on each of {ranks} ranks" + (" of a replica" if replicas > 1 else "")
+    return " on each replica" if replicas > 1 else ""
 
 
 def _waste(kv: Kv) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from reports.html.bars import Bar, Part, stacked
 from reports.html.markup import Markup, join, table, tag
-from reports.terminal import calibration_line, certain, service_title, warnings_of
+from reports.terminal import calibration_line, certain, holder, service_title, warnings_of
 from reports.text import METRICS, count, gib, number, percent, seconds, span, usd
 from reports.tiers_view import tier_cards
 from sim.result import Result
@@ -165,7 +165,8 @@ def memory(result: Result) -> Markup | None:
     kv = result.summary.kv
     note = (
         f"{gib(use.total_bytes)} in all, of which the engine may take {gib(use.usable_bytes)}. The KV cache holds "
-        f"{number(kv.capacity_tokens)} tokens in {number(kv.num_gpu_blocks)} blocks of {kv.block_size}; a token takes "
+        f"{number(kv.capacity_tokens)} tokens in {number(kv.num_gpu_blocks)} blocks of {kv.block_size}"
+        f"{holder(result.context.scenario)}; a token takes "
         f"{number((kv.bytes_per_token or 0) / 1024)} KiB on all GPUs together."
     )
     bar = Bar("each GPU", (*parts, Part("not used", max(rest, 0), 0)))

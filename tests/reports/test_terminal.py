@@ -32,6 +32,23 @@ def test_the_summary_says_what_a_planner_asks() -> None:
     assert "Overloaded" not in shown
 
 
+@pytest.mark.parametrize(
+    ("layout", "whose"),
+    [
+        ({}, "tokens (54"),
+        ({"replicas": 3}, "tokens on each replica ("),
+        ({"data_parallel_size": 2}, "on each of 2 ranks ("),
+    ],
+)
+def test_the_line_of_the_cache_says_whose_it_is(layout: dict[str, int], whose: str) -> None:
+    workload = {"num_requests": 6, "arrivals": {"process": "constant", "rate_per_s": 9}, "prompt_tokens": 9}
+    document = {"model": "Qwen/Qwen3-8B", "hardware": "h100-sxm", "layout": layout, "workload": workload}
+    scenario = Scenario.parse(document | {"workload": workload | {"output_tokens": 9}})
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    print_summary(simulate(scenario).summary, scenario, console=console)
+    assert whose in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_an_overloaded_run_says_so_first() -> None:
     shown = printed(rate_per_s=60.0)
     assert "MISSED" in shown
