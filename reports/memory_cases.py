@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
@@ -145,15 +146,23 @@ def _combinations(compare: Sequence[str]) -> list[tuple[str, list[str]]]:
     axes = []
     for flag in compare:
         key, separator, values = flag.partition("=")
-        chosen = [value for value in values.split(",") if value]
-        if not separator or not key or not chosen:
+        if not separator or not key or not values.strip(","):
             raise InputError(f"--compare {flag}", "is not of the form key=a,b,c", "e.g. engine.kv_cache_dtype=bf16,fp8")
-        label = _LABELS.get(key.split(".")[-1], f"{key.split('.')[-1]}={{}}")
-        axes.append([(label.format(value.split("/")[-1]), f"{key}={value}") for value in chosen])
+        chosen = parse_yaml(f"[{values.strip(',')}]", f"--compare {key}")
+        axes.append([(_called(key, value), f"{key}={_as_yaml(value)}") for value in chosen])
     combined = [(", ".join(label for label, _ in point), [edit for _, edit in point]) for point in product(*axes)]
     if len(combined) > _MOST_VARIANTS:
         raise InputError("--compare", f"{len(combined)} combinations", f"compare at most {_MOST_VARIANTS} at once")
     return combined
+
+
+def _called(key: str, value: Any) -> str:
+    """A value of a key in a label: ``TP4``, ``fp8 cache``; a section by what is in it."""
+    if isinstance(value, dict):
+        return " ".join(_called(inner, item) for inner, item in value.items())
+    last = key.split(".")[-1]
+    shown = value.split("/")[-1] if isinstance(value, str) else _as_yaml(value)
+    return _LABELS.get(last, f"{last}={{}}").format(shown)
 
 
 def _variant(
@@ -164,11 +173,8 @@ def _variant(
 
 
 def _as_yaml(value: Any) -> str:
-    import json
-
-    text = json.dumps(value)
-    assert parse_yaml(text, "variant") == value
-    return text
+    """JSON is YAML; NaN and infinities become texts, which no key takes for a number."""
+    return json.dumps(value)
 
 
 def _cases(

@@ -58,6 +58,12 @@ def test_concurrency_is_cut_by_memory_or_by_max_num_seqs() -> None:
     assert (rows[8192]["requests"], rows[8192]["limited_by"]) == (rows[8192]["in_memory"], "kv_memory")
 
 
+def test_whole_sections_are_compared() -> None:
+    layouts = "layout={tensor_parallel_size: 8},{tensor_parallel_size: 4, pipeline_parallel_size: 2}"
+    document = _json(EXAMPLE, "--compare", layouts)
+    assert [each["label"] for each in document["variants"]] == ["TP8", "TP4 PP2"]
+
+
 def test_compare_gives_every_combination() -> None:
     document = _json(
         EXAMPLE, "--compare", "engine.kv_cache_dtype=bf16,fp8", "--compare", "layout.tensor_parallel_size=4,8"
@@ -122,6 +128,8 @@ def test_a_scenario_without_a_workload_is_enough(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["--compare", "model"], "is not of the form"),
+        (["--compare", "layout={a"], "not valid YAML"),
+        (["--compare", "engine.gpu_memory_utilization=.nan"], "valid number"),
         (["--compare", "model=" + ",".join(["Llama-3.1-8B"] * 13)], "13 combinations"),
         (["--lengths", "many"], "is not a number of tokens"),
         (["--lengths", "0"], "is not a number of tokens"),
