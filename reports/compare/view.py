@@ -32,7 +32,8 @@ def verdict_line(comparison: Comparison) -> str:
 
 def _sentence(each: Difference) -> str:
     where = f" ({each.case})" if each.case else ""
-    change = "" if each.change_pct is None else f" {each.change_pct:+.3g} %"
+    size = each.change_pct
+    change = "" if size is None else f" {size:+,.0f} %" if abs(size) >= 999.5 else f" {size:+.3g} %"
     return f"{each.metric}{where}{change}, {shown(each.metric, each.base)} to {shown(each.metric, each.new)}"
 
 
@@ -87,7 +88,7 @@ def _cells(each: Difference, room: int) -> tuple[str, str, str, str, str, str]:
 
 
 def _change(each: Difference) -> str:
-    return "" if each.change_pct is None else f"{each.change_pct:+.2f} %"
+    return "" if each.change_pct is None else f"{each.change_pct:+,.2f} %"
 
 
 def _allowed(each: Difference) -> str:

@@ -174,7 +174,7 @@ CAUTIONS: Final = {
     (
         "vllm",
         "engine.speculative",
-    ): "the acceptance rate is assumed, an EAGLE head has one layer: set what you measured",
+    ): "the acceptance rate is assumed, and of EAGLE a head of one layer: set what you measured",
     ("vllm", "engine.kv_offload"): "the speed of the link to the host is not said: that of the device's datasheet",
     ("sglang", "engine.gpu_memory_utilization"): "SGLang's share covers weights and cache, without activations",
     ("tensorrt-llm", "engine.gpu_memory_utilization"): "TensorRT-LLM's share is of the memory left after the weights",

@@ -103,10 +103,18 @@ def plan(
     case = Case.of(scenario.resolved())
     cells = cells_of(scenario, options)
     if not cells:
-        raise InputError("layout", "no layout within --max-gpus divides this model", "raise --max-gpus")
+        raise _nothing_to_try(options)
     kept = Store(store / POINTS if store is not None else None)
     with executor_of(executor, workers=workers, address=address) as where:
         return _Planner(case, cells, options, where, kept, progress).run(rate_curve, what_ifs)
+
+
+def _nothing_to_try(options: Options) -> InputError:
+    within = f"divides this model within --max-gpus {options.max_gpus}"
+    if options.tensor_parallel is None and options.pipeline_parallel == Options().pipeline_parallel:
+        return InputError("layout", f"no layout {within}", "raise --max-gpus")
+    listed = "ask for other sizes: servecast show layouts MODEL HARDWARE lists them; or raise --max-gpus"
+    return InputError("--tensor-parallel, --pipeline-parallel", f"none of the sizes {within}", listed)
 
 
 class _Planner:

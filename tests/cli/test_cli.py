@@ -193,7 +193,9 @@ def test_a_run_that_is_stopped_says_so_and_leaves_nothing(
 ) -> None:
     command = [sys.executable, str(ROOT / "cli.py"), "simulate", str(scenario), "--out", str(tmp_path / "run")]
     command += ["--steps", str(tmp_path / "steps.jsonl"), "--set", "workload.num_requests=500000"]
+    before = signal.signal(told, signal.SIG_DFL)  # tests under nohup ignore SIGHUP, and so would their child
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(told, before)
     while not any(tmp_path.glob(".steps*")) and process.poll() is None:
         time.sleep(0.05)
     time.sleep(0.3)

@@ -214,11 +214,12 @@ def test_a_model_that_fits_nowhere_is_told_apart_and_smaller_formats_are_named()
     [
         ({"slo": {}}, Options(), "promises nothing"),
         ({}, Options(max_gpus=0), "at least 1"),
+        ({}, Options(tensor_parallel=(3,)), "--tensor-parallel, --pipeline-parallel: none of the sizes"),
         ({}, Options(max_usd_per_hour=-1.0), "more than 0"),
         ({}, Options(min_attainment=1.5), "a share"),
         ({}, Options(error_band=1.0), "a share"),
         ({}, Options(hardware=("h100-sx",)), "did you mean 'h100-sxm'"),
-        ({}, Options(tensor_parallel=(3,)), "no layout"),
+        ({}, Options(max_gpus=1, disaggregation=True, pipeline_parallel=(64,)), "ask for other sizes"),
         ({}, Options(quantization=("fp7",)), "unknown weight format"),
     ],
 )

@@ -64,6 +64,13 @@ def test_five_per_cent_of_ttft_against_three_is_a_regression_that_is_named(write
         assert "ttft_s.p99" in text
 
 
+def test_a_change_by_a_multiple_is_told_in_plain_digits(write: Write) -> None:
+    comparison = compared(write("a.json"), write("b.json", ttft_s__p99=13.0))
+    for text in (as_text(comparison, 120), as_markdown(comparison)):
+        assert "+1,200.00 %" in text
+        assert "+1,200 %," in text
+
+
 def test_five_per_cent_against_six_is_none(write: Write) -> None:
     allowed = read_tolerances(None, ["ttft_s.p99=6"])
     assert not compared(write("a.json"), write("b.json", ttft_s__p99=1.05), allowed).failed
