@@ -156,9 +156,9 @@ class Fleet:
             SimulationStalledError: nothing can move although requests wait.
         """
         self.env.process(self._source())
-        for pool in self._pools:
-            if pool.plan.report_interval_s:
-                self.env.process(self._report(pool))
+        reporting = [pool for pool in self._pools if pool.plan.report_interval_s]
+        for pool in reporting:
+            self.env.process(self._report(pool, len(reporting) - 1))
         self.env.run()
         if self._live and all(pool.open for pool in self._pools):
             raise SimulationStalledError(self._stuck())
@@ -177,10 +177,10 @@ class Fleet:
         """Steps that engines ran."""
         return sum(replica.steps - replica.first_step for replica in self.replicas)
 
-    def _report(self, pool: Pool) -> Generator[simpy.Event, Any, None]:
-        """Loads become known from time to time, while anything can still change."""
-        interval = to_ticks(pool.plan.report_interval_s, self._tick_s)
-        while self._over < len(self.workload) and self.env.peek() != simpy.core.Infinity:
+    def _report(self, pool: Pool, others: int) -> Generator[simpy.Event, Any, None]:
+        """Loads become known from time to time, while anything but the reports of ``others`` is still to come."""
+        interval = to_ticks(pool.plan.report_interval_s, self._tick_s) or 1
+        while self._over < len(self.workload) and len(self.env._queue) > others:
             pool.plan.router.reports.take(pool.open)
             yield Arrival(self.env, interval)
 

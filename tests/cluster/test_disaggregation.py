@@ -162,6 +162,20 @@ def test_requests_that_no_decode_engine_can_hold_are_rejected_by_name() -> None:
     assert set(result.summary.requests.reject_reasons) == {"prompt and output exceed the KV cache of the decode pool"}
 
 
+@pytest.mark.parametrize("staleness_s", [0.5, 1e-9])
+def test_reports_of_two_pools_do_not_keep_each_other_going(staleness_s: float) -> None:
+    document = scenario().model_dump(mode="json", exclude_unset=True)
+    document["engine"]["step_time"] = {"base_us": 1000, "per_token_us": 0, "per_seq_us": 0}
+    document["workload"] = {**WORKLOAD, "num_requests": 5, "arrivals": {"process": "constant", "rate_per_s": 2e4}}
+    document["workload"]["output_tokens"] = 2
+    document["cluster"] |= {
+        "router": "least_loaded",
+        "router_staleness_s": staleness_s,
+        "events": [{"at_s": 0.001, "action": "fail", "replica": 0, "pool": "prefill"}],
+    }
+    assert simulate(Scenario.from_dict(document)).summary.requests.unfinished == 5
+
+
 @pytest.mark.parametrize("action", ["stop", "fail"])
 def test_a_decode_pool_that_will_never_admit_again_is_named(action: str) -> None:
     document = scenario().model_dump(mode="json", exclude_unset=True)
