@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
-from sim import Scenario
+from reports.terminal import print_summary
+from sim import Scenario, simulate
 from sim.layout import Layout
 from sim.scenario import EngineSpec, SloSpec
 from sim.scenario.support import require_supported
@@ -37,6 +40,16 @@ def test_the_scenario_of_the_readme_is_valid() -> None:
     Scenario.from_dict(yaml.safe_load(block.group(1)))
 
 
+def test_the_answer_in_the_readme_is_what_its_first_command_prints() -> None:
+    scenario = Scenario.from_file(ROOT / "examples" / "llama-70b-h100.yaml")
+    console = Console(width=130, record=True, highlight=False, file=io.StringIO())
+    print_summary(simulate(scenario).summary, scenario, None, console)
+    printed = [re.sub("simulated in .*", "", line).rstrip() for line in console.export_text().splitlines()]
+    readme = (ROOT / "README.md").read_text().split("The answer to the first:\n\n")[1].split("\n\nThen ask")[0]
+    shown = [re.sub("simulated in .*", "", line).removeprefix("    ").rstrip() for line in readme.splitlines()]
+    assert shown == printed
+
+
 def test_every_link_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
@@ -47,6 +60,8 @@ def test_the_scenario_page_has_every_key_and_its_default() -> None:
     page = (ROOT / "docs" / "scenario.md").read_text()
     for key in [*EngineSpec.model_fields, *Layout.model_fields]:
         assert f"`{key}`" in page, key
+    rows = re.findall(r"^\| `(\w+)` \|", page.split("## engine")[1].split("## cluster")[0], re.M)
+    assert len(rows) == len(set(rows)), "a key stands twice"
     defaults = EngineSpec.parse({})
     for key, shown in re.findall(
         r"^\| `(\w+)` \| ([\w.]+) \|", page.split("## engine")[1].split("## cluster")[0], re.M
