@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from reports.plots import GREY, INK, MARKS, PICTURES, headline, house_style, new_figure, save_pictures
+from reports.plots import INK, MARKS, PICTURES, headline, house_style, new_figure, save_pictures
 from sim.planner.record import Record
 from sim.planner.sweeping import SweepResult
 from sim.scenario import SloSpec
@@ -130,7 +130,8 @@ class _Multiples:
             axis.plot([x for x, _ in over], [y for _, y in over], linestyle="", markersize=3,
                       markerfacecolor="white", markeredgecolor="none", **look)  # fmt: skip
             absent = [x for x, record in records if panel.value(record) is None]
-            axis.plot(absent, [0.03] * len(absent), "x", color=GREY, transform=axis.get_xaxis_transform())
+            height = 0.03 + 0.05 * (number % 6)  # one line's marks above another's
+            axis.plot(absent, [height] * len(absent), "x", color=colour, transform=axis.get_xaxis_transform())
         _ticks(axis, self.along)
 
     def _legend(self, figure: Figure, first: Axes, held: Held) -> None:
