@@ -19,6 +19,7 @@ from sim.cost.shape import StepShape, StepTimer
 from sim.cost.work import ModelWork
 from sim.deploy import Pools, assemble_pools, fleet_of
 from sim.engine.log import Line
+from sim.errors import InputError
 from sim.files import whole_file
 from sim.metrics import summarize
 from sim.result import PoolShare, Result, RunContext, StepWork
@@ -56,6 +57,9 @@ def simulate(
         SimulationStalledError: requests wait and nothing can move.
     """
     begin = time.perf_counter()
+    if not isinstance(scenario, Scenario):
+        what = type(scenario).__name__
+        raise InputError("simulate", f"takes a Scenario, got a {what}", "Scenario.from_file(PATH) or .parse(DICT)")
     scenario = scenario.resolved()
     require_supported(scenario)
     pools = assemble_pools(scenario)

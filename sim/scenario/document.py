@@ -14,6 +14,7 @@ from sim.errors import InputError, nearest
 MAX_BYTES: Final = 4 * 2**20
 MAX_NODES: Final = 200_000
 MAX_DEPTH: Final = 64
+DOCUMENTS: Final = (".yaml", ".yml", ".json")
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,7 +85,8 @@ def load_document(path: Path) -> dict[str, Any]:
     if value is None:
         raise InputError(str(path), "the document is empty")
     if not isinstance(value, dict):
-        raise InputError(str(path), f"must hold keys and values, got a {type(value).__name__}")
+        trace = "a trace is named in a scenario, as workload.trace" if isinstance(value, str) else ""
+        raise InputError(str(path), f"must hold keys and values, got a {type(value).__name__}", trace)
     return value
 
 
@@ -93,10 +95,16 @@ def dump_yaml(data: Any) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
+def _named(folder: Path, pattern: str) -> str:
+    """A remedy: the files in ``folder`` that may have been meant."""
+    held = sorted(str(path) for path in folder.glob(pattern))
+    return f"name a file: {', '.join(held[:4])}" + (", ..." if len(held) > 4 else "") if held else ""
+
+
 def _read_text(path: Path) -> str:
     try:
         if path.is_dir():
-            raise InputError(str(path), "is a folder, not a file")
+            raise InputError(str(path), "is a folder, not a file", _named(path, "*.yaml"))
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)  # a device has no size, and no end
         if len(data) > MAX_BYTES:
@@ -105,7 +113,8 @@ def _read_text(path: Path) -> str:
     except FileNotFoundError:
         folder = path.parent
         beside = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        raise InputError(str(path), "no such file", nearest(path.name, beside) if beside else "") from None
+        alike = [name for name in beside if Path(name).suffix in DOCUMENTS] or beside
+        raise InputError(str(path), "no such file", nearest(path.name, alike) if alike else "") from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text") from None
     except (OSError, ValueError) as error:

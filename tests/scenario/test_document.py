@@ -61,6 +61,20 @@ def test_text_that_looks_like_a_number_stays_text(text: str) -> None:
     assert parse_yaml(dump_yaml({"a": text}), "") == {"a": text}
 
 
+def test_whoever_names_another_file_is_told_which_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("run/scenario.yaml", "chat.yaml", "trace.csv"):
+        (tmp_path / name).write_text("arrival_s,prompt_tokens,output_tokens\n")
+    for name, remedy in (
+        ("run", "name a file: " + str(tmp_path / "run" / "scenario.yaml")),
+        ("trace.csv", "a trace is named in a scenario"),
+        ("nothing", "known: chat.yaml"),
+    ):
+        with pytest.raises(InputError) as caught:
+            load_document(tmp_path / name)
+        assert caught.value.remedy.startswith(remedy)
+
+
 def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     (tmp_path / "chat.yaml").write_text("name: x")
     for name, content, reason in (

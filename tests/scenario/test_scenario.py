@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sim import InputError, Scenario
+from sim import InputError, Scenario, simulate
 from sim.scenario.document import dump_yaml, parse_yaml
 from sim.scenario.presets import PRESETS
 from sim.scenario.support import require_supported
@@ -240,3 +240,10 @@ def test_a_path_may_be_longer_than_a_name(tmp_path: Path) -> None:
     assert Scenario.from_dict(document(model=str(folder))).model == str(folder)
     with pytest.raises(InputError, match="name"):
         Scenario.from_dict(document(name=str(folder)))
+
+
+@pytest.mark.parametrize("given", ["chat.yaml", {"model": "Qwen/Qwen3-8B"}])
+def test_what_is_no_scenario_is_not_simulated(given: Any) -> None:
+    with pytest.raises(InputError, match="takes a Scenario") as caught:
+        simulate(given)
+    assert "Scenario.from_file" in caught.value.remedy

@@ -93,6 +93,8 @@ def test_the_size_of_hash_blocks_must_not_change(tmp_path: Path) -> None:
         ("a,b,c\n1,2,3\n", "no known trace format has the columns 'a, b, c'"),
         ("arrival_s,prompt_tokens\n0,3\n", "no known trace format"),
         ("0.5,100,10\n", "no known trace format"),
+        (HEADER.replace(",", ";") + "\n0;1;2\n", "separated by semicolons"),
+        (HEADER.replace(",", "\t") + "\n0\t1\t2\n", "separated by tabs"),
         ("{}\n", "begins like this"),
         ('{"a": 1}\n', "begins like this"),
         ("[]", "begins like this"),

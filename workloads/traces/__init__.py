@@ -104,6 +104,9 @@ def detect_format(file: TraceFile) -> str:
     if layout is None:
         known = "; ".join(f"{layout.format}: {layout.wanted}" for layout in LAYOUTS)
         problem = f"no known trace format has the columns {', '.join(names)[:120]!r}"
+        for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+            if len(names) == 1 and layout_of([name.strip() for name in names[0].split(mark)]) is not None:
+                raise InputError(str(file.path), f"has its columns separated by {word}", "separate them by commas")
         raise InputError(str(file.path), problem, f"rename the columns as in one of {known}")
     return layout.format
 
