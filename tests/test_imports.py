@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "sim.metrics": {"sim", "sim.scenario", "sim.summary", "sim.result"},
     "sim.engine": PHYSICS,
     "sim.cluster": ENGINE,
+    "sim.compiled": {"sim.engine"},
     "sim.conformance": CLUSTER,
     "sim.drafting": ENGINE,
     "sim.release": PHYSICS,
@@ -47,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy", "sim.band", "sim.tier_use"},
     "sim.planner": RUN,
     "calibration": RUN,
-    "reports": DESCRIPTION | RESULT | {"sim.planner"},
+    "reports": DESCRIPTION | RESULT | {"sim.planner", "sim.compiled", "sim.cost", "sim.assemble", "sim.tier_use"},
     "reports.textbook": RUN | {"reports"},
     "cli": RUN | {"sim.planner", "reports", "calibration"},
 }
