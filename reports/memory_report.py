@@ -110,37 +110,12 @@ def concurrency_row(budget: MemoryBudget, length: int) -> dict[str, Any]:
 
 
 def swap_row(case: Case) -> dict[str, Any] | None:
-    """Room for swapped caches, and the contexts from which copying one is quicker than computing it again.
-
-    ``crossover_tokens`` with nothing else in the step, ``crossover_tokens_in_full_batch`` beside ``max_num_seqs``
-    decodes that fill the pool; null where copying never is. None where preempted requests are recomputed, or where
-    the simulator would refuse to swap them.
-    """
+    """Room for swapped caches and what copying one is worth, see `sim.tier_use.swap_outlook`."""
     if case.scenario.engine.preemption == "recompute":
         return None
-    from sim.assemble import assemble
-    from sim.cost.shape import StepShape
-    from sim.errors import InputError
-    from sim.scenario.support import require_supported
-    from sim.tier_use import swap_crossover
+    from sim.tier_use import swap_outlook
 
-    scenario = case.scenario.resolved()
-    try:
-        require_supported(scenario)
-        parts = assemble(scenario)
-    except InputError:
-        return None
-    engine = parts.engine
-    assert engine.swap is not None
-    seqs = min(engine.max_num_seqs, engine.usable_blocks)
-    context = min(engine.usable_blocks * engine.block_size // seqs, engine.max_model_len)
-    windowed = context if parts.timer.window is None else min(context, parts.timer.window)
-    full = StepShape(seqs, seqs * context, seqs * windowed, sampled_seqs=seqs)
-    return {
-        "room_tokens": engine.swap.blocks * engine.block_size,
-        "crossover_tokens": swap_crossover(parts, StepShape()),
-        "crossover_tokens_in_full_batch": swap_crossover(parts, full),
-    }
+    return swap_outlook(case.scenario.resolved())
 
 
 def waste_row(case: Case) -> dict[str, Any] | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.assemble import Parts
+from sim.assemble import Parts, assemble
 from sim.cluster.fleet import Fleet
 from sim.cost.shape import StepShape
 from sim.engine.tiers.choice import crossover_tokens, recompute_ticks
 from sim.engine.tiers.scheduler import TieredScheduler
 from sim.engine.tiers.swap import SwapSpace
+from sim.errors import InputError
 from sim.records import Columns
+from sim.scenario import Scenario
+from sim.scenario.support import require_supported
 from sim.summary_tiers import MemoryTiers, SwapUse, TierUse
 
 
@@ -91,6 +94,32 @@ def swap_crossover(parts: Parts, batch: StepShape) -> int | None:
         lambda tokens: recompute_ticks(parts.timer, batch, tokens, engine.max_num_batched_tokens),
         lambda tokens: space.price(-(-tokens // engine.block_size)),
     )
+
+
+def swap_outlook(scenario: Scenario) -> dict[str, int | None] | None:
+    """Room for swapped caches, and the contexts from which copying one is quicker than computing it again.
+
+    ``crossover_tokens`` with nothing else in the step, ``crossover_tokens_in_full_batch`` beside ``max_num_seqs``
+    decodes that fill the pool; null where copying never is. None where preempted requests are recomputed, or where
+    the simulator would refuse to swap them.
+    """
+    try:
+        require_supported(scenario)
+        parts = assemble(scenario)
+    except InputError:
+        return None
+    engine = parts.engine
+    if engine.swap is None:
+        return None
+    seqs = min(engine.max_num_seqs, engine.usable_blocks)
+    context = min(engine.usable_blocks * engine.block_size // seqs, engine.max_model_len)
+    windowed = context if parts.timer.window is None else min(context, parts.timer.window)
+    full = StepShape(seqs, seqs * context, seqs * windowed, sampled_seqs=seqs)
+    return {
+        "room_tokens": engine.swap.blocks * engine.block_size,
+        "crossover_tokens": swap_crossover(parts, StepShape()),
+        "crossover_tokens_in_full_batch": swap_crossover(parts, full),
+    }
 
 
 def _mean_batch(steps: Columns, engines: set[int]) -> StepShape:

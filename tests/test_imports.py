@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "sim.run": CLUSTER | RESULT | {"sim.assemble", "sim.deploy", "sim.band", "sim.tier_use"},
     "sim.planner": RUN,
     "calibration": RUN,
-    "reports": DESCRIPTION | RESULT | {"sim.planner", "sim.compiled", "sim.cost", "sim.assemble", "sim.tier_use"},
+    "reports": DESCRIPTION | RESULT | {"sim.planner", "sim.compiled", "sim.tier_use"},
     "reports.textbook": RUN | {"reports"},
     "cli": RUN | {"sim.planner", "reports", "calibration"},
 }
