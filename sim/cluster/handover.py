@@ -49,6 +49,7 @@ class Journey:
     flow: Flow | None = None
     size: float = 0.0
     room: bool = False
+    prefill_asked: bool = False
     prefilled: bool = False
 
 
@@ -149,10 +150,13 @@ class Handover:
             journey.source = replica
             replica.submit(journey.leg)
 
+        journey.prefill_asked = True
         self.prefill.assign(journey.leg, begin)
 
     def _expect(self, journey: Journey) -> None:
         def begin(replica: Replica) -> None:
+            if self._journeys.get(journey.request.id) is not journey:
+                return  # no replica accepted requests, and by now the prefill side is gone too
             journey.target = replica
             journey.request.replica = replica.index
             assert replica.inbox is not None
@@ -168,7 +172,7 @@ class Handover:
         journey.size, journey.room = tokens * self._plan.bytes_per_token, True
         if journey.prefilled:
             self._send(journey)
-        elif journey.source is None:
+        elif not journey.prefill_asked:
             self._start_prefill(journey)
 
     def _host_work(self, tokens: int) -> Tick:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from reports.sweep_terminal import _head
+from reports.sweep_plots import short_key
 from reports.terminal import print_summary
 from sim import Scenario, simulate
 from sim.errors import InputError
@@ -176,6 +176,25 @@ def test_reports_of_two_pools_do_not_keep_each_other_going(staleness_s: float) -
     assert simulate(Scenario.from_dict(document)).summary.requests.unfinished == 5
 
 
+@pytest.mark.parametrize("overlap", ["none", "layerwise"])
+@pytest.mark.parametrize("fail_at_s", [{"decode": 0.029, "prefill": 0.1}, {"prefill": 0.029, "decode": 0.1}])
+@pytest.mark.parametrize("exact", [False, True])
+def test_requests_survive_that_both_pools_are_gone(fail_at_s: dict[str, float], overlap: str, exact: bool) -> None:
+    document = scenario(overlap=overlap).model_dump(mode="json", exclude_unset=True)
+    document["engine"]["step_time"] = {"base_us": 3000, "per_token_us": 7, "per_seq_us": 3}
+    document["workload"] = {**WORKLOAD, "num_requests": 50, "arrivals": {"process": "constant", "rate_per_s": 100.0}}
+    document["cluster"] |= {
+        "load_time_s": 0,
+        "events": [
+            *({"at_s": at_s, "action": "fail", "replica": 0, "pool": pool} for pool, at_s in fail_at_s.items()),
+            {"at_s": 0.5, "action": "recover", "replica": 0, "pool": "decode"},
+            {"at_s": 1, "action": "recover", "replica": 0, "pool": "prefill"},
+        ],
+    }
+    summary = simulate(Scenario.from_dict(document), exact=exact).summary
+    assert summary.requests.completed == 50
+
+
 @pytest.mark.parametrize("action", ["stop", "fail"])
 def test_a_decode_pool_that_will_never_admit_again_is_named(action: str) -> None:
     document = scenario().model_dump(mode="json", exclude_unset=True)
@@ -201,11 +220,7 @@ def test_the_summary_says_what_each_pool_did() -> None:
 
 def test_a_sweep_of_ratios_tells_the_pools_apart() -> None:
     keys = ["cluster.disaggregation.prefill.replicas", "cluster.disaggregation.decode.replicas", "engine.max_num_seqs"]
-    assert [_head(key, keys) for key in keys] == [
-        ["prefill", "replicas"],
-        ["decode", "replicas"],
-        ["max", "num", "seqs"],
-    ]
+    assert [short_key(key, keys) for key in keys] == ["prefill.replicas", "decode.replicas", "max_num_seqs"]
 
 
 def test_a_decode_pool_that_falls_behind_is_an_overload() -> None:
