@@ -71,6 +71,10 @@ def _print_winner(plan: Plan, row: Row, console: Console) -> None:
     for key, m in row.promise.items():
         sure = f" ({seconds(m.low_s)} to {seconds(m.high_s)})" if m.low_s is not None else ""
         facts.add_row(words(key), f"{seconds(m.value_s)}{sure}, {percent(m.value_s / m.bound_s)} of the bound")
+    slower = row.band.replicas_if_slower
+    needs = name_of(d.model_copy(update={"replicas": slower})) if slower else "more than the budget allows"
+    needs = "no more than that" if slower == d.replicas else needs
+    facts.add_row("how sure", f"with steps slower by the error of the profile it takes {needs}")
     facts.add_row("headroom", _headroom(plan, row))
     facts.add_row("cost", _cost(row))
     ties = [_called(plan, other.deployment) for other in plan.rows if other.tie]
@@ -150,6 +154,7 @@ def _cells(row: Row, place: int, plan: Plan, bounds: list[str], several: bool, w
 def _print_legend(plan: Plan, console: Console) -> None:
     signs = ["* winner"]
     signs += ["= a tie with it"] if any(row.tie for row in plan.rows) else []
+    signs += ["(prefill + decode)"] if any(row.deployment.split for row in plan.rows) else []
     console.print(Text("   ".join(signs), style="dim"))
 
 

@@ -44,7 +44,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_page_says_what_wins_how_surely_what_limits_it_and_how_to_start_it(planned: tuple[Path, str]) -> None:
     _, page = planned
-    for words in ("winner", "TTFT p99", "of the bound", "headroom", "a million tokens", "kW", "a day",
+    for words in ("winner", "TTFT p99", "of the bound", "how sure", "headroom", "a million tokens", "kW", "a day",
                   "vllm serve meta-llama/Llama-3.1-8B-Instruct", "vllm bench serve", "deployments of"):  # fmt: skip
         assert words in page
 
