@@ -27,7 +27,12 @@ class StrictModel(BaseModel):
 
 def _input_error(model: type[BaseModel], error: ValidationError, where: str) -> InputError:
     """Turn pydantic's first complaint into one `InputError`."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    section = errors[0]["loc"][:-1]
+    beside = [each for each in errors if each["loc"][:-1] == section]
+    # A misspelt key is missing and unknown at once: the latter says more.
+    unknown = [each for each in beside if each["type"] == "extra_forbidden"]
+    first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
     cause = first.get("ctx", {}).get("error")
     path = [str(part) for part in first["loc"]]
     inner = [cause.field] if isinstance(cause, InputError) and cause.field else []
@@ -37,7 +42,8 @@ def _input_error(model: type[BaseModel], error: ValidationError, where: str) -> 
     if first["type"] == "extra_forbidden":
         return InputError(field, "unknown key", nearest(path[-1], _known_keys(model, path[:-1])))
     if first["type"] == "missing":
-        return InputError(field, "required, but missing")
+        others = [str(each["loc"][-1]) for each in beside[1:] if each["type"] == "missing"]
+        return InputError(field, "required, but missing", f"missing too: {', '.join(others)}" if others else "")
     value = first["input"]
     shown = "null" if value is None else repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."

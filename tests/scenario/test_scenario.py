@@ -247,3 +247,15 @@ def test_what_is_no_scenario_is_not_simulated(given: Any) -> None:
     with pytest.raises(InputError, match="takes a Scenario") as caught:
         simulate(given)
     assert "Scenario.from_file" in caught.value.remedy
+
+
+def test_a_misspelt_key_is_told_as_that_and_not_as_the_one_that_is_missing() -> None:
+    workload = document()["workload"] | {"arrivals": {"process": "poisson", "rate": 4.0}}
+    with pytest.raises(InputError, match=r"arrivals\.rate: unknown key"):
+        Scenario.parse(document(workload=workload))
+
+
+def test_all_missing_keys_of_a_section_are_named_at_once() -> None:
+    with pytest.raises(InputError, match=r"disaggregation\.prefill: required") as caught:
+        Scenario.parse(document(cluster={"disaggregation": {}}))
+    assert caught.value.remedy == "missing too: decode, transfer_gb_per_s"
