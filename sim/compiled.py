@@ -6,6 +6,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 HOW = "SERVECAST_COMPILE=1 pip install ."
+UNPACKING_S = 60.0  # within which an installer writes a module and its source, in either order
 
 
 def compiled() -> bool:
@@ -16,11 +17,12 @@ def compiled() -> bool:
 
 
 def outdated() -> list[Path]:
-    """Sources changed after they were compiled in place: what runs is not what they say."""
+    """Sources changed since they were compiled in place: what runs is not what they say."""
     root = Path(__file__).resolve().parent
     return [
         source
         for source in sorted(root.rglob("*.py"))
         for suffix in EXTENSION_SUFFIXES
-        if (built := source.with_suffix(suffix)).exists() and built.stat().st_mtime < source.stat().st_mtime
+        if (built := source.with_suffix(suffix)).exists()
+        and built.stat().st_mtime + UNPACKING_S < source.stat().st_mtime
     ]
