@@ -100,7 +100,8 @@ def _json_object(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(_FIELD, f"cannot read {str(file)!r}: {error}") from None
     except json.JSONDecodeError as error:
-        raise InputError(f"{file}:{error.lineno}", f"is not valid JSON: {error.msg}") from None
+        remedy = "a model is a name of servecast show models, or a config.json of Hugging Face"
+        raise InputError(f"{file}:{error.lineno}", f"is not valid JSON: {error.msg}", remedy) from None
     if not isinstance(config, dict):
         raise InputError(_FIELD, f"{str(file)!r} must hold a JSON object, got {type(config).__name__}")
     return config

@@ -39,7 +39,8 @@ def _assign(document: Any, keys: list[str], value: Any) -> None:
         elif isinstance(document, dict):
             slot = key
         else:
-            raise InputError(".".join(keys), f"{where} is {document!r}, not a section", f"set {where} as a whole")
+            example = f"set {where} as a whole: '{where}={{..., {key}: VALUE}}'"
+            raise InputError(".".join(keys), f"{where} is {document!r}, not a section", example)
         if last:
             document[slot] = value
         elif isinstance(document, dict) and document.get(slot) is None:
