@@ -161,6 +161,8 @@ def _called(key: str, value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(_called(inner, item) for inner, item in value.items())
     last = key.split(".")[-1]
+    if last == "enable_expert_parallel" and isinstance(value, bool):
+        return "EP" if value else "no EP"
     shown = value.split("/")[-1] if isinstance(value, str) else _as_yaml(value)
     return _LABELS.get(last, f"{last}={{}}").format(shown)
 

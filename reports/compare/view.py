@@ -22,7 +22,9 @@ def verdict_line(comparison: Comparison) -> str:
         named = ", ".join(_sentence(each) for each in comparison.regressions[:3])
         more = f" and {len(comparison.regressions) - 3} more" if len(comparison.regressions) > 3 else ""
         parts.append(f"{count(len(comparison.regressions), 'regression')}: {named}{more}")
-    if comparison.missing:
+    if comparison.missing and not comparison.cases:
+        parts.append("No case is in both: these are neither two runs nor two sweeps over the same values")
+    elif comparison.missing:
         parts.append(f"{count(len(comparison.missing), 'case')} of the base missing: {comparison.missing[0]}")
     if parts:
         return "; ".join(parts)

@@ -59,9 +59,10 @@ def test_concurrency_is_cut_by_memory_or_by_max_num_seqs() -> None:
 
 
 def test_whole_sections_are_compared() -> None:
-    layouts = "layout={tensor_parallel_size: 8},{tensor_parallel_size: 4, pipeline_parallel_size: 2}"
-    document = _json(EXAMPLE, "--compare", layouts)
-    assert [each["label"] for each in document["variants"]] == ["TP8", "TP4 PP2"]
+    ranks = "{tensor_parallel_size: 4, data_parallel_size: 2, enable_expert_parallel: true}"
+    layouts = f"layout={{tensor_parallel_size: 8}},{ranks}"
+    document = _json(ROOT / "examples/deepseek-v3-h200.yaml", "--compare", layouts)
+    assert [each["label"] for each in document["variants"]] == ["TP8", "TP4 DP2 EP"]
 
 
 def test_compare_gives_every_combination() -> None:

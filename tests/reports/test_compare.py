@@ -71,6 +71,12 @@ def test_a_change_by_a_multiple_is_told_in_plain_digits(write: Write) -> None:
         assert "+1,200 %," in text
 
 
+def test_what_has_no_case_in_common_is_said_to_have_none(write: Write) -> None:
+    base = read_cases(write("a.json"))
+    other = {f"rate={rate}": figures for rate, figures in enumerate([*base.values(), *base.values()])}
+    assert as_text(compare_cases(base, other, THREE), 120).splitlines()[-1].startswith("No case is in both")
+
+
 def test_five_per_cent_against_six_is_none(write: Write) -> None:
     allowed = read_tolerances(None, ["ttft_s.p99=6"])
     assert not compared(write("a.json"), write("b.json", ttft_s__p99=1.05), allowed).failed
