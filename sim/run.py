@@ -174,7 +174,7 @@ def _mean_replicas(fleet: Fleet, pool: int) -> float | None:
         return None
     tick_s = fleet.recorder.tick_s
     spans = [(since * tick_s, end if to is None else to * tick_s) for since, to in fleet.lifecycle.presence(pool)]
-    return sum(max(0.0, min(to, end) - max(since, begin)) for since, to in spans) / (end - begin)
+    return sum(max(0.0, min(to, end) - max(since, begin)) / (end - begin) for since, to in spans)
 
 
 def _work(scenario: Scenario, parts: Parts) -> StepWork | None:

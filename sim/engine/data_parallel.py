@@ -68,7 +68,7 @@ class Rank(Replica):
             return self._decodes_ahead()
         landing = self.scheduler.landing()
         idle = not self.scheduler.waiting and (self.inbox is None or not self.inbox.fresh)
-        idle = idle and (landing is None or landing > self.env.now)
+        idle = idle and self.scheduler.rested and (landing is None or landing > self.env.now)
         return MANY if idle else 0
 
     def fly(self, jump: Jump) -> None:

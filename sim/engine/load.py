@@ -22,10 +22,7 @@ def requests(replica: Replica) -> float:
 def tokens(replica: Replica) -> float:
     """Tokens of those requests: prompts, and outputs so far."""
     scheduler = replica.scheduler
-    known = scheduler.waiting.tokens + scheduler.group.known_after(replica.unsettled_steps)
-    known += sum(group.known_after(0) for group in scheduler.flying)
-    for outside in (scheduler.partial, scheduler.draining):
-        known += sum(request.known for request in outside if request in scheduler.running)
+    known = scheduler.waiting.tokens + scheduler.known_tokens(replica.unsettled_steps)
     if replica.inbox is not None:
         known += replica.inbox.waiting.tokens + sum(request.known for request in scheduler.coming)
     return known + sum(request.known for request in scheduler.fetching)

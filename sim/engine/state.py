@@ -64,6 +64,11 @@ class EngineState:
         """The queue of those that wait."""
         return PriorityQueue() if self.config.scheduling_policy == "priority" else FcfsQueue()
 
+    @property
+    def rested(self) -> bool:
+        """Whether another schedule changes nothing while nobody runs or waits."""
+        return True
+
     # -- pipelines ----------------------------------------------------------------------------------------------------
 
     def send_off(self) -> None:
@@ -142,6 +147,13 @@ class EngineState:
             for request in outside:
                 padding += self.held_blocks(request) * size - request.computed
         return padding
+
+    def known_tokens(self, unsettled: int) -> int:
+        """Prompts and outputs so far of running requests, ``unsettled`` decode-only steps from this state."""
+        known = self.group.known_after(unsettled) + sum([group.known_after(0) for group in self.flying])
+        for outside in (self.partial, self.draining):
+            known += sum([request.known for request in outside if request in self.running])
+        return known
 
     def coming_tokens(self) -> int:
         """Slots of the blocks that wait for caches from other engines."""

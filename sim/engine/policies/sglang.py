@@ -65,6 +65,7 @@ class SglangScheduler(Scheduler):
         self._number = 0  # of the step to be scheduled
         self._prefilled = False  # the step before was a prefill
         self._mixed = False  # ... with decodes
+        self._rested = True
         self._initial_ratio = min(1.0, self.knobs.init_new_token_ratio * self.knobs.schedule_conservativeness)
         self._least_ratio = self._initial_ratio * self.knobs.min_new_token_ratio_factor
         self._reckon(self._initial_ratio)
@@ -123,12 +124,18 @@ class SglangScheduler(Scheduler):
             if filtered and not (step.shape.tokens or step.preempted or self.flying):  # an idle round of the loop
                 self._rest()
                 self._prefilled = self._prefill(step)
+        self._rested = not (step.shape.tokens or step.preempted or self.flying)
         if not (step.shape.tokens or step.preempted):
             self._rest()
             return None
         self._number += 1
         step.finishing.sort(key=lambda request: request.rank)
         return step
+
+    @property
+    def rested(self) -> bool:
+        """Whether those that ended were filtered out and the estimate has begun anew."""
+        return self._rested
 
     def _rest(self) -> None:
         """Nothing is to be done: where nothing is under way either, the estimate begins anew."""

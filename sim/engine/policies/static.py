@@ -116,6 +116,10 @@ class StaticScheduler(ReservingScheduler):
         """Padding, and what is computed for rows that are done, is cached like the rest."""
         return len(self.running) * self._length
 
+    def known_tokens(self, unsettled: int) -> int:
+        """All rows are as long as the longest, those that are done included."""
+        return len(self.running) * (self._length + unsettled + 1)
+
     def stranded_blocks(self) -> int:
         """Nobody joins a batch that runs, whatever is free."""
         return 0
