@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["int", "tokens", "float", "text", "on", "off", "both", "degree", "speculative", "offload"]
+Kind = Literal[
+    "int", "tokens", "float", "text", "on", "off", "both", "degree", "speculative", "offload", "eplb", "all2all"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class Flag:
         names: as written on the command line; the first one is written back.
         key: dotted path in the scenario.
         kind: ``tokens`` takes 32k as well; ``on`` and ``off`` stand alone and set true or false; ``both`` is a flag
-            with a ``--no-`` twin; ``degree`` is a number of which more than 1 sets true; ``offload`` is a tier's GiB.
+            with a ``--no-`` twin; ``degree`` is a number of which more than 1 sets true; ``offload`` is a tier's GiB;
+            ``eplb`` is JSON with the copies; ``all2all`` is a backend, of which some are not modelled.
     """
 
     names: tuple[str, ...]
@@ -72,6 +75,13 @@ VLLM: Final = Engine(
         Flag(("--pipeline-parallel-size", "-pp"), _LAYOUT + "pipeline_parallel_size", "int"),
         Flag(("--data-parallel-size", "-dp"), _LAYOUT + "data_parallel_size", "int"),
         Flag(("--enable-expert-parallel", "-ep"), _LAYOUT + "enable_expert_parallel", "both"),
+        Flag(("--all2all-backend",), _LAYOUT + "all2all_backend", "all2all"),
+        Flag(("--enable-eplb",), _LAYOUT + "enable_eplb", "both"),
+        Flag(("--eplb-config",), _LAYOUT + "num_redundant_experts", "eplb"),
+        Flag(
+            ("--eplb-config.num-redundant-experts", "--num-redundant-experts"), _LAYOUT + "num_redundant_experts", "int"
+        ),
+        Flag(("--enable-dbo",), _LAYOUT + "enable_dbo", "both"),
         Flag(("--max-num-seqs",), _ENGINE + "max_num_seqs", "int"),
         Flag(("--max-num-batched-tokens",), _ENGINE + "max_num_batched_tokens", "tokens"),
         Flag(("--max-model-len",), _ENGINE + "max_model_len", "tokens"),
@@ -166,6 +176,9 @@ TRTLLM: Final = Engine(
         "--tool_parser": True,
     },
 )
+
+#: vLLM's backends that are modelled; ``deepep_auto`` is not one of its.
+THEIR_ALL2ALL: Final = ("allgather_reducescatter", "deepep_high_throughput", "deepep_low_latency")
 
 ENGINES: Final = (VLLM, SGLANG, TRTLLM)
 

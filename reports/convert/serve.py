@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reports.convert.flags import CAUTIONS, ENGINES, Engine, Flag
+from reports.convert.flags import CAUTIONS, ENGINES, THEIR_ALL2ALL, Engine, Flag
+from reports.convert.values import section, tokens
 from sim.errors import InputError, nearest
 from sim.scenario import EngineSpec, Scenario
 from sim.scenario.speculative import Speculative
 
 MAX_CHARS: Final = 100_000
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
 #: vLLM's key of ``--speculative-config`` to ours.
 _SPECULATIVE: Final = {
     "method": "method",
@@ -24,6 +23,7 @@ _SPECULATIVE: Final = {
     "draft_tensor_parallel_size": "draft_tensor_parallel_size",
     "disable_by_batch_size": "disable_by_batch_size",
 }
+_EPLB: Final = '{"num_redundant_experts":N}'
 _HEADS: Final = ("eagle", "eagle3")
 _LIMITS: Final = ("max_num_seqs", "max_num_batched_tokens")  # engines choose them by the GPU: always said
 ASSUMED_ACCEPTANCE: Final = 0.7
@@ -33,7 +33,6 @@ ASSUMED_HOST_LINK_GB_PER_S: Final = 32.0  # PCIe 4, where no device is named
 #: Our word for an element type, and the engines'.
 _WORDS: Final = {("kv_cache_dtype", "bf16"): "bfloat16", ("kv_cache_dtype", "fp16"): "float16",
                  ("quantization", "nf4"): "bitsandbytes"}  # fmt: skip
-_SCALES: Final = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
 
 @dataclass(slots=True)
@@ -144,6 +143,9 @@ def _read_flag(rest: list[str], served: Served) -> list[str]:
         if not rest:
             raise InputError(name, "has no value", "give one after it")
         given, rest = [rest[0]], rest[1:]
+    if flag.kind == "all2all" and given[0] not in THEIR_ALL2ALL:
+        served.unknown.append(f"{name} {given[0]}")
+        return rest
     served.keys[flag.key] = _value(flag, name, given[0] if given else "true", off)
     if (caution := CAUTIONS.get((served.engine.preset, flag.key))) is not None:
         served.cautions.append(f"{name}: {caution}")
@@ -172,37 +174,26 @@ def _value(flag: Flag, name: str, text: str, off: bool) -> Any:
         if text.lower() not in ("true", "false"):
             raise InputError(name, f"'{text}' is neither true nor false", "leave the value out")
         return (text.lower() == "true") != (off or flag.kind == "off")
-    if flag.kind == "text":
+    if flag.kind in ("text", "all2all"):
         key = flag.key.rpartition(".")[2]
         return next((ours for (where, ours), theirs in _WORDS.items() if (where, theirs) == (key, text)), text)
     if flag.kind == "speculative":
         return _speculative(name, text)
+    if flag.kind == "eplb":
+        return section(name, text, _EPLB.replace("N", "32")).get("num_redundant_experts", 0)
     try:
         if flag.kind == "float":
             return float(text)
         if flag.kind == "offload":
             return {"memory_gib": float(text), "bandwidth_gb_per_s": ASSUMED_HOST_LINK_GB_PER_S}
-        number = _tokens(text) if flag.kind == "tokens" else int(text)
+        number = tokens(text) if flag.kind == "tokens" else int(text)
     except ValueError:
         raise InputError(name, f"'{text}' is not a number", "give a number") from None
     return number > 1 if flag.kind == "degree" else number
 
 
-def _tokens(text: str) -> int:
-    """vLLM's readable numbers: 32k is 32,000 and 32K is 32,768."""
-    match = _NUMBER.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    return int(float(match[1]) * _SCALES[match[2]])
-
-
 def _speculative(name: str, text: str) -> dict[str, Any]:
-    try:
-        given = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        raise InputError(name, "is not JSON", 'as in {"method": "eagle", "num_speculative_tokens": 3}') from None
-    if not isinstance(given, dict):
-        raise InputError(name, "must hold keys and values")
+    given = section(name, text, '{"method": "eagle", "num_speculative_tokens": 3}')
     found = {ours: given[theirs] for theirs, ours in _SPECULATIVE.items() if theirs in given}
     found = {"method": "draft_model" if "draft_model" in found else "ngram"} | found
     if found["method"] in _HEADS:
@@ -255,9 +246,11 @@ def _given(scenario: Scenario) -> Iterator[tuple[str, Any]]:
 
 
 def _can_be_written(flag: Flag, value: Any) -> bool:
-    """Not element types that differ between keys and values, nor tiers beyond the host's memory."""
+    """Not element types that differ between keys and values, tiers beyond the host's memory, or ours alone."""
     if flag.kind == "offload":
         return isinstance(value, dict)
+    if flag.kind == "all2all":
+        return value in THEIR_ALL2ALL
     return not (flag.kind == "text" and isinstance(value, dict))
 
 
@@ -274,6 +267,8 @@ def _written(flag: Flag, value: Any, scenario: Scenario) -> list[str]:
         return [name, json.dumps(_their_speculative(value), separators=(",", ":"))]
     if flag.kind == "offload":
         return [name, f"{value['memory_gib']:g}"]
+    if flag.kind == "eplb":
+        return [name, _EPLB.replace("N", str(value))]
     return [name, _WORDS.get((flag.key.rpartition(".")[2], value), str(value))]
 
 

@@ -47,6 +47,10 @@ OTHER = {
     "layout.data_parallel_size": 2,
     "layout.enable_expert_parallel": True,
     "layout.gpus_per_node": 4,
+    "layout.all2all_backend": "deepep_low_latency",
+    "layout.enable_eplb": True,
+    "layout.num_redundant_experts": 32,
+    "layout.enable_dbo": True,
     "engine.max_num_seqs": 77,
     "engine.max_num_batched_tokens": 4096,
     "engine.max_model_len": 16384,
@@ -124,6 +128,22 @@ def test_what_no_offloading_flag_says_is_said() -> None:
     command, left = serve_command(scenario_of({"engine.kv_offload": several}, "vllm"), "vllm")
     assert "offloading" not in command
     assert left == ["engine.kv_offload"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["--num-redundant-experts 32", "--eplb-config.num_redundant_experts=32", """--eplb-config '{"window_size": 9}'"""],
+)
+def test_copies_of_experts_are_read_however_they_are_said(text: str) -> None:
+    served = parse_serve(f"vllm serve Qwen/Qwen3-30B-A3B --enable-eplb {text}")
+    assert served.unknown == []
+    assert served.document()["layout"] == {"enable_eplb": True, "num_redundant_experts": 0 if "window" in text else 32}
+
+
+def test_an_exchange_that_is_not_modelled_is_not_swallowed() -> None:
+    assert parse_serve("vllm serve Qwen/Qwen3-30B-A3B --all2all-backend pplx").unknown == ["--all2all-backend pplx"]
+    scenario = scenario_of({"layout.all2all_backend": "deepep_auto"}, "vllm")
+    assert serve_command(scenario, "vllm")[1] == ["layout.all2all_backend"]
 
 
 def test_a_command_as_people_write_it() -> None:
