@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -24,9 +24,11 @@ class ExpertLoad(StrictModel):
             runs of DeepSeek-V3 show (docs/layouts.md).
     """
 
+    model_config = ConfigDict(strict=True)
+
     distribution: Literal["balanced", "power_law", "histogram"]
     exponent: float = Field(0.7, ge=0, le=10)
-    counts: list[float] | None = Field(None, min_length=1)
+    counts: list[Annotated[float, Field(le=1e18)]] | None = Field(None, min_length=1)
     drift: float | None = Field(None, ge=0, le=10)
 
 

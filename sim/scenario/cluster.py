@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,8 @@ RouterName = Literal[
     "cache_aware",
     "session_sticky",
 ]
+
+LONGEST_S: Final = 1e9  # of any time in a scenario, as of those in a workload
 
 
 class Pool(Section):
@@ -53,9 +55,9 @@ class Disaggregation(Section):
 
     prefill: Pool
     decode: Pool
-    transfer_gb_per_s: float = Field(gt=0)
-    transfer_latency_s: float = Field(default=0.0, ge=0)
-    receive_us_per_token: float = Field(default=0.0, ge=0)
+    transfer_gb_per_s: float = Field(ge=1e-6, le=1e9)
+    transfer_latency_s: float = Field(default=0.0, ge=0, le=LONGEST_S)
+    receive_us_per_token: float = Field(default=0.0, ge=0, le=1e9)
     overlap: Literal["none", "layerwise"] = "none"
 
 
@@ -71,11 +73,11 @@ class FleetEvent(Section):
         load_time_s: of a start or recovery; the cluster's where None.
     """
 
-    at_s: float = Field(ge=0)
+    at_s: float = Field(ge=0, le=LONGEST_S)
     action: Literal["start", "stop", "fail", "recover"]
     replica: int = Field(ge=0, lt=100_000)
     pool: Literal["prefill", "decode"] | None = None
-    load_time_s: float | None = Field(None, ge=0)
+    load_time_s: float | None = Field(None, ge=0, le=LONGEST_S)
 
 
 class ClusterSpec(Section):
@@ -95,11 +97,11 @@ class ClusterSpec(Section):
 
     router: RouterName = "round_robin"
     router_load: Literal["requests", "tokens", "kv"] = "requests"
-    router_staleness_s: float = Field(default=0.0, ge=0)
+    router_staleness_s: float = Field(default=0.0, ge=0, le=LONGEST_S)
     load_cap: float = Field(default=1.5, ge=1)
     load_slack: float = Field(default=16.0, ge=0)
     disaggregation: Disaggregation | None = None
     events: list[FleetEvent] = Field(default_factory=list, max_length=100_000)
-    load_time_s: float = Field(default=60.0, ge=0)
+    load_time_s: float = Field(default=60.0, ge=0, le=LONGEST_S)
     max_retries: int = Field(default=3, ge=0)
-    retry_delay_s: float = Field(default=0.0, ge=0)
+    retry_delay_s: float = Field(default=0.0, ge=0, le=LONGEST_S)

@@ -46,7 +46,7 @@ class PolicyKnobs(Section):
     waiting_served_ratio: float | None = Field(None, ge=0)
     max_waiting_tokens: int | None = Field(None, ge=1)
     max_batch_total_tokens: int | None = Field(None, ge=1)
-    max_queue_delay_s: float | None = Field(None, ge=0)
+    max_queue_delay_s: float | None = Field(None, ge=0, le=1e9)
 
 
 def engine_document(data: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:

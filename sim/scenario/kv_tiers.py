@@ -22,8 +22,8 @@ class KvOffload(Section):
     """
 
     name: Name = FIRST
-    memory_gib: float = Field(gt=0)
-    bandwidth_gb_per_s: float = Field(gt=0)
+    memory_gib: float = Field(gt=0, le=1e9)
+    bandwidth_gb_per_s: float = Field(ge=1e-6, le=1e9)
 
     @model_validator(mode="before")
     @classmethod
@@ -103,8 +103,8 @@ class KvTiers(Section):
     link to it, one direction; None: the hardware profile's.
     """
 
-    swap_space_gib: float = Field(4.0, gt=0)
-    host_link_gb_per_s: float | None = Field(None, gt=0)
+    swap_space_gib: float = Field(4.0, gt=0, le=1e9)
+    host_link_gb_per_s: float | None = Field(None, ge=1e-6, le=1e9)
     kv_offload: OffloadTiers = None
     kv_retention: KvRetention | None = None
 
