@@ -43,9 +43,10 @@ class Draft:
 
     @property
     def layout(self) -> Layout:
-        """Its sharding, apart from the node."""
+        """Its sharding, apart from the node; all of it lies on one pipeline stage."""
         if self.spread is not None:
-            return self.spread.model_copy(update={"tensor_parallel_size": self.tensor_parallel_size})
+            one_stage = {"pipeline_parallel_size": 1, "pp_layer_partition": None}
+            return self.spread.model_copy(update={"tensor_parallel_size": self.tensor_parallel_size, **one_stage})
         return Layout.parse({"tensor_parallel_size": self.tensor_parallel_size})
 
     def rank_bytes(self, rules: EngineMemory) -> int:

@@ -96,6 +96,12 @@ ENGINES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] =
         {},
         {"speculative": {"method": "mtp", "num_speculative_tokens": 1, "acceptance_rate": 0.85}},
     ),
+    "experts on ranks over stages, with drafts": (
+        "deepseek-v3-h200",
+        {"data_parallel_size": 8, "enable_expert_parallel": True, "pipeline_parallel_size": 2},
+        {},
+        {"speculative": {"method": "mtp", "num_speculative_tokens": 1, "acceptance_rate": 0.85}},
+    ),
     "apart, with drafts": (
         "deepseek-v3-h200",
         {},
