@@ -42,7 +42,8 @@ def load_model(name_or_path: str) -> Architecture:
         return _from_path(path)
     if path.suffix == ".json" or name_or_path.startswith((".", "/", "~")):
         raise InputError(_FIELD, f"no file or folder at {name_or_path!r}", "check the path, or use a catalogue name")
-    raise InputError(_FIELD, f"unknown model {name_or_path!r}", _suggestion(name_or_path))
+    remedy = f"{_suggestion(name_or_path)} A path to its config.json works too."
+    raise InputError(_FIELD, f"unknown model {name_or_path!r}", remedy)
 
 
 def catalog_entry(name: str) -> dict[str, Any]:
