@@ -10,12 +10,12 @@ from setuptools import setup
 
 MODULES = {
     "sim": "records",
-    "sim/engine": "config contention decoding inbox jump load lockstep log pauses process queue recorder replica request"
+    "sim/engine": "config contention decoding inbox jump lockstep log pauses process queue recorder replica request"
     " scheduler speculative speculative_acceptance speculative_config speculative_group speculative_jump"
     " speculative_rows state step vllm",
     "sim/engine/kv": "pool prefix segments",
     "sim/cost": "attention decode kernels shape step table",
-    "sim/cluster": "arrivals fleet handover links pool",
+    "sim/cluster": "arrivals fleet handover links",
 }
 BUILDS = {"bdist_wheel", "build_ext", "editable_wheel"}
 wanted = os.environ.get("SERVECAST_COMPILE", "0") == "1"

@@ -148,16 +148,6 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -
         executor_of("ray")
 
 
-@pytest.mark.skipif(find_spec("distributed") is None, reason="distributed not installed")
-def test_a_scheduler_that_does_not_answer_is_bad_input(small: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
-    import dask
-
-    dask.config.refresh()
-    with pytest.raises(InputError, match=r"no dask cluster tcp://127\.0\.0\.1:9"):
-        sweep(small, {"seed": [0, 1]}, executor="dask", address="tcp://127.0.0.1:9")
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "{scheme}://127.0.0.1:{port}", "{scheme}://localhost:{port}"])
 @pytest.mark.parametrize("scheme", ["tcp", "client"])
 def test_an_address_where_nobody_listens_is_told_within_seconds(scheme: str, address: str) -> None:
