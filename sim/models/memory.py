@@ -74,4 +74,16 @@ def memory_budget(
     budget = budget_of(question, layout)
     if missing_bytes(budget, question) > 0:
         raise does_not_fit(question, budget)
+    if num_gpu_blocks_override is not None and budget.num_gpu_blocks < 2:
+        raise _too_few_blocks(budget)
     return budget
+
+
+def _too_few_blocks(budget: MemoryBudget) -> InputError:
+    """Blocks of all kinds of layers together, of which the engine cannot make two of ``block_size`` tokens."""
+    needed = budget.pool.blocks(budget.max_model_len, budget.max_num_batched_tokens)
+    return InputError(
+        "engine.num_gpu_blocks_override",
+        f"{budget.pool_blocks} blocks hold next to nothing: a request of {budget.max_model_len} tokens needs {needed}",
+        f"give at least {-(-2 * needed * budget.block_size // budget.max_model_len)} blocks",
+    )

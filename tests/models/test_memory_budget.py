@@ -36,6 +36,15 @@ def test_blocks_given_by_hand_replace_the_computed_ones(ask: Ask) -> None:
     assert budget.kv_bytes == 1000 * 16 * 131_072
 
 
+def test_fewer_blocks_than_all_kinds_of_layers_need_are_refused_with_the_fewest_that_are_enough(ask: Ask) -> None:
+    with pytest.raises(InputError, match="num_gpu_blocks_override: 2 blocks hold next to nothing") as refused:
+        ask("gemma-3-4b-it", num_gpu_blocks_override=2)
+    least = int(re.findall(r"at least (\d+) blocks", str(refused.value))[0])
+    assert ask("gemma-3-4b-it", num_gpu_blocks_override=least).num_gpu_blocks == 2
+    with pytest.raises(InputError):
+        ask("gemma-3-4b-it", num_gpu_blocks_override=least - 1)
+
+
 def test_what_does_not_fit_names_the_missing_bytes_and_the_smallest_layouts(ask: Ask) -> None:
     with pytest.raises(InputError) as refused:
         ask("Llama-3.1-70B")
