@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from hardware_profiles import HardwareProfile, load_hardware
+from reports.text import called
 from sim.errors import InputError
 from sim.models.architecture import Architecture
 from sim.models.huggingface import architecture_from_config
@@ -33,16 +34,6 @@ _NO_WORKLOAD: Final[dict[str, Any]] = {
     "output_tokens": 1,
 }
 _MOST_VARIANTS: Final = 12
-# How a value of a key is called in a label.
-_LABELS: Final = {
-    "tensor_parallel_size": "TP{}",
-    "pipeline_parallel_size": "PP{}",
-    "data_parallel_size": "DP{}",
-    "kv_cache_dtype": "{} cache",
-    "quantization": "{} weights",
-    "model": "{}",
-    "hardware": "{}",
-}
 
 
 class Variant(StrictModel):
@@ -149,22 +140,11 @@ def _combinations(compare: Sequence[str]) -> list[tuple[str, list[str]]]:
         if not separator or not key or not values.strip(","):
             raise InputError(f"--compare {flag}", "is not of the form key=a,b,c", "e.g. engine.kv_cache_dtype=bf16,fp8")
         chosen = parse_yaml(f"[{values.strip(',')}]", f"--compare {key}")
-        axes.append([(_called(key, value), f"{key}={_as_yaml(value)}") for value in chosen])
+        axes.append([(called(key, value), f"{key}={_as_yaml(value)}") for value in chosen])
     combined = [(", ".join(label for label, _ in point), [edit for _, edit in point]) for point in product(*axes)]
     if len(combined) > _MOST_VARIANTS:
         raise InputError("--compare", f"{len(combined)} combinations", f"compare at most {_MOST_VARIANTS} at once")
     return combined
-
-
-def _called(key: str, value: Any) -> str:
-    """A value of a key in a label: ``TP4``, ``fp8 cache``; a section by what is in it."""
-    if isinstance(value, dict):
-        return " ".join(_called(inner, item) for inner, item in value.items())
-    last = key.split(".")[-1]
-    if last == "enable_expert_parallel" and isinstance(value, bool):
-        return "EP" if value else "no EP"
-    shown = value.split("/")[-1] if isinstance(value, str) else _as_yaml(value)
-    return _LABELS.get(last, f"{last}={{}}").format(shown)
 
 
 def _variant(

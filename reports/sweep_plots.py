@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reports.plots import INK, MARKS, PICTURES, headline, house_style, new_figure, save_pictures
+from reports.text import called
 from sim.planner.record import Record
 from sim.planner.sweeping import SweepResult
 from sim.scenario import SloSpec
@@ -43,11 +44,12 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A varied key with its values in order, and what it is called."""
+    """A varied key with its values in order, and what it and they are called."""
 
     key: str
     values: tuple[Any, ...]
     label: str
+    names: dict[Any, str]
 
     @property
     def numeric(self) -> bool:
@@ -67,7 +69,8 @@ class _Multiples:
         self.panels = panels_of(slo)
         self._keys = list(result.vary)
         axes = [
-            Axis(key, tuple(map(_plain, values)), short_key(key, self._keys)) for key, values in result.vary.items()
+            Axis(key, tuple(map(_plain, values)), short_key(key, self._keys), _names(key, values))
+            for key, values in result.vary.items()
         ]
         many = [axis for axis in axes if len(axis.values) > 1] or axes[:1]
         self.along = max(many, key=lambda axis: (axis.numeric, len(axis.values)))
@@ -104,7 +107,9 @@ class _Multiples:
                 here = held | ({self.columns.key: third} if self.columns else {})
                 self._lines(axis, panel, here)
                 if self.columns and number == 0:
-                    above = f"{self.columns.label} {third}\n"  # a line higher than the panel's title
+                    above = (
+                        f"{self.columns.label} {self.columns.names[third]}\n"  # a line higher than the panel's title
+                    )
                     axis.set_title(above, loc="right", color=INK, fontweight="normal")
             cells[0].set_title(panel.title)
             cells[0].set_ylabel(panel.unit)
@@ -121,12 +126,13 @@ class _Multiples:
         shades = matplotlib.colormaps["viridis"]
         for number, value in enumerate(values):
             here = held | ({self.lines.key: value} if self.lines else {})
+            name = self.lines.names[value] if self.lines else ""
             colour = f"C{number}" if len(values) <= 6 else shades(0.9 * number / (len(values) - 1))
             look: dict[str, Any] = {"color": colour, "marker": MARKS[number % len(MARKS)]}
             records = [(self.along.position(x), self.record(here | {self.along.key: x})) for x in self.along.values]
             shown = [(x, y, record) for x, record in records if (y := panel.value(record)) is not None]
             over = [(x, y) for x, y, record in shown if record.summary and record.summary.load.overloaded]
-            axis.plot([x for x, _, _ in shown], [y for _, y, _ in shown], markersize=4, label=str(value), **look)
+            axis.plot([x for x, _, _ in shown], [y for _, y, _ in shown], markersize=4, label=name, **look)
             axis.plot([x for x, _ in over], [y for _, y in over], linestyle="", markersize=3,
                       markerfacecolor="white", markeredgecolor="none", **look)  # fmt: skip
             absent = [x for x, record in records if panel.value(record) is None]
@@ -135,7 +141,7 @@ class _Multiples:
         _ticks(axis, self.along)
 
     def _legend(self, figure: Figure, first: Axes, held: Held) -> None:
-        fixed = "".join(f", {short_key(key, self._keys)} {value}" for key, value in held.items())
+        fixed = "".join(f", {axis.label} {axis.names[held[axis.key]]}" for axis in self.rest)
         headline(figure, f"{self.name}{fixed}")
         if self.lines:
             handles, labels = first.get_legend_handles_labels()
@@ -182,6 +188,10 @@ def short_key(key: str, keys: Iterable[str]) -> str:
     return ".".join(parts[-length:])
 
 
+def _names(key: str, values: Iterable[Any]) -> dict[Any, str]:
+    return {_plain(value): called(key, value) if isinstance(value, dict) else str(value) for value in values}
+
+
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else str(value)
 
@@ -206,7 +216,7 @@ def _ticks(axis: Axes, along: Axis) -> None:
     from matplotlib.ticker import NullLocator
 
     if not along.numeric:
-        axis.set_xticks(range(len(along.values)), [str(value) for value in along.values])
+        axis.set_xticks(range(len(along.values)), [along.names[value] for value in along.values])
         axis.set_xlim(-0.4, len(along.values) - 0.6)
         return
     low, high = min(along.values), max(along.values)

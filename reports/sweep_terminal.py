@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.sweep_plots import Panel, panels_of, short_key
-from reports.text import count, number, percent, seconds, usd
+from reports.text import called, count, number, percent, seconds, usd
 from sim.planner.record import Record
 from sim.planner.sweeping import SweepResult
 from sim.scenario import SloSpec
@@ -61,13 +61,10 @@ def _with_columns(result: SweepResult, panels: list[Panel]) -> Table:
     for title in ("promise", *(_HEADERS.get(panel.title, panel.title) for panel in panels)):
         table.add_column(title, justify="right", no_wrap=True)
     for point, record in list(zip(result.points, result.records, strict=True))[:MOST_ROWS]:
-        cells = [str(value) if not isinstance(value, dict) else _short(value) for value in point.values]
+        values = zip(result.vary, point.values, strict=True)
+        cells = [called(key, value) if isinstance(value, dict) else str(value) for key, value in values]
         table.add_row(*cells, _verdict(record), *(_shown(panel, record) for panel in panels))
     return table
-
-
-def _short(value: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {item}" for key, item in value.items())
 
 
 def _verdict(record: Record) -> Text:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 NONE = "-"
 METRICS: Final = {
@@ -117,3 +118,30 @@ def count(value: int, noun: str) -> str:
 def _digits(value: float) -> str:
     text = f"{value:.3g}"
     return f"{round(value):,}" if "e" in text and abs(value) >= 1 else text
+
+
+# How a value of a key is called in a label.
+_LABELS: Final = {
+    "tensor_parallel_size": "TP{}",
+    "pipeline_parallel_size": "PP{}",
+    "data_parallel_size": "DP{}",
+    "kv_cache_dtype": "{} cache",
+    "quantization": "{} weights",
+    "model": "{}",
+    "hardware": "{}",
+}
+
+
+def called(key: str, value: Any) -> str:
+    """A value of a scenario's key in a label; a section by what is in it.
+
+    >>> called("layout", {"data_parallel_size": 8, "enable_expert_parallel": True}), called("engine.block_size", 32)
+    ('DP8 EP', 'block_size=32')
+    """
+    if isinstance(value, dict):
+        return " ".join(called(inner, item) for inner, item in value.items())
+    last = key.split(".")[-1]
+    if last == "enable_expert_parallel" and isinstance(value, bool):
+        return "EP" if value else "no EP"
+    shown = value.split("/")[-1] if isinstance(value, str) else json.dumps(value)
+    return _LABELS.get(last, f"{last}={{}}").format(shown)

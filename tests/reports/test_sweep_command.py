@@ -59,3 +59,12 @@ def test_keys_that_end_alike_are_told_apart_in_the_picture(servecast: Run, chat:
     picture = (tmp_path / "out/plots/sweep.svg").read_text()
     assert "<!-- prefill.replicas -->" in picture
     assert "<!-- decode.replicas -->" in picture
+
+
+def test_whole_sections_are_called_by_what_is_in_them(servecast: Run, chat: Path, tmp_path: Path) -> None:
+    layouts = "layout={tensor_parallel_size: 2},{tensor_parallel_size: 2, pipeline_parallel_size: 2}"
+    vary = ("--vary", layouts, "--vary", "engine.max_num_seqs=8,16", "--workers", 1)
+    code, printed, _ = servecast("sweep", chat, *vary, "--out", tmp_path / "out")
+    assert code == 0
+    assert "TP2 PP2" in printed
+    assert "<!-- TP2 PP2 -->" in (tmp_path / "out/plots/sweep.svg").read_text()
