@@ -127,7 +127,8 @@ def measure(case: Case, requests: int, exact: bool) -> dict[str, float]:
 def in_process(case: Case, requests: int, exact: bool, installation: Path) -> dict[str, float]:
     """`measure` in a fresh interpreter that takes servecast from ``installation``."""
     command = [sys.executable, __file__, "--measure", json.dumps([case.name, requests, exact])]
-    environment = {**os.environ, "PYTHONPATH": str(installation), "PYTHONSAFEPATH": "1"}
+    path = os.pathsep.join((str(installation), str(Path(__file__).parent)))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result
