@@ -105,7 +105,7 @@ def test_what_a_lost_replica_had_cached_is_forgotten() -> None:
 def test_stale_reports_are_what_was_last_told() -> None:
     reports = Reports(stale=True)
     scheduler = SimpleNamespace(running={}, waiting=[1, 2], fetching=())
-    replica: Any = SimpleNamespace(index=3, scheduler=scheduler)
+    replica: Any = SimpleNamespace(index=3, scheduler=scheduler, inbox=None)
     assert reports.of(replica) == 0
     reports.take([replica])
     scheduler.waiting.append(3)
