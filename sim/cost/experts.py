@@ -109,7 +109,7 @@ def _shares(load: ExpertLoad | None, experts: int, usual_skew: float) -> list[fl
     """Share of each expert, in the order of their numbers."""
     if load is not None and load.distribution == "balanced":
         return [1.0 / experts] * experts
-    if load is not None and load.counts is not None:
+    if load is not None and load.distribution == "histogram" and load.counts is not None:
         total = sum(load.counts)
         return [count / total for count in load.counts]
     shares = list(ExpertRouting.power_law(experts, usual_skew if load is None else load.exponent).shares)

@@ -36,6 +36,9 @@ def check_experts(arch: Architecture, layout: Layout) -> None:
     load = layout.expert_load
     if load is not None and load.distribution == "histogram":
         _check_counts(arch, experts, load.counts)
+    elif load is not None and load.counts is not None:
+        what = f"counts are of a histogram, not of '{load.distribution}'"
+        raise InputError("layout.expert_load.counts", what, "leave them out, or set distribution to histogram")
     ranks = layout.tensor_parallel_size * layout.data_parallel_size
     if layout.num_redundant_experts and not layout.enable_eplb:
         raise InputError("layout.num_redundant_experts", "copies without placement by load", "set enable_eplb to true")

@@ -38,6 +38,12 @@ EXPERTS = {"data_parallel_size": 8, "enable_expert_parallel": True}
             "give 256 counts",
         ),
         (MOE, {**EXPERTS, "expert_load": {"distribution": "histogram"}}, "expert_load.counts", "give 256 counts"),
+        (
+            MOE,
+            {**EXPERTS, "expert_load": {"distribution": "power_law", "counts": [1.0] * 256}},
+            "expert_load.counts",
+            "leave them out",
+        ),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused_with_what_can(
