@@ -14,7 +14,7 @@ class Numbered:
 
     def __init__(self, index: int) -> None:
         self._index = index
-        self.steps = 0
+        self.steps = self.unsettled_steps = 0
 
     @property
     def index(self) -> int:
