@@ -90,9 +90,7 @@ class Scheduler(EngineState, ABC):
         total = request.prompt + request.output
         if total > self.config.max_model_len:
             return TOO_LONG
-        if self.blocks(total - 1) > self.config.usable_blocks:
-            return TOO_LARGE
-        return None
+        return TOO_LARGE if self.blocks(total - 1) > self.config.usable_blocks else None
 
     def add(self, request: Request) -> bool:
         """Queue an arrival; true if the next step could differ because of it."""
