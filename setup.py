@@ -28,4 +28,4 @@ if wanted and BUILDS & set(sys.argv):  # not for metadata alone
     options = ["--config-file=", "--ignore-missing-imports", "--python-version=3.11"]
     extensions = mypycify([*options, *sources], opt_level="3", group_name="sim.engine.hot")
 
-setup(ext_modules=extensions, setup_requires=["mypy>=1.10", "numpy", "simpy"] if wanted else [])
+setup(ext_modules=extensions, setup_requires=["mypy>=2.4,<3", "numpy", "simpy"] if wanted else [])
