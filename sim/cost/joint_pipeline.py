@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +11,9 @@ from hardware_profiles.overheads import EngineOverheads
 from hardware_profiles.profile import HardwareProfile
 from sim.cost.collectives import occupied
 from sim.cost.joint import Floats, JointModel
-from sim.cost.pipeline import Hop, PipelineTimer, host_before, stage_hops, stage_models
-from sim.cost.shape import AffineRun, StepShape, StepTimer
+from sim.cost.joint_timer import JointTimer
+from sim.cost.pipeline import Hop, PipelineTimer, host_before, in_series, stage_hops, stage_models
+from sim.cost.shape import AffineRun, StepShape
 from sim.cost.speculative import Drafter
 from sim.layout import Layout
 from sim.models.architecture import Architecture
@@ -21,24 +21,8 @@ from sim.models.kv_format import KvFormat
 from sim.models.quantization import WeightFormat
 
 
-class JointStage(StepTimer, Protocol):
-    """One stage of all ranks."""
-
-    def joint(self, shapes: Sequence[StepShape]) -> float:
-        """Ticks of the stage."""
-        ...
-
-    def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
-        """Ticks of the stage in decode-only steps in a row."""
-        ...
-
-    def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
-        """(n,) ticks of the stage in decode-only steps."""
-        ...
-
-
 class JointPipeline(PipelineTimer):
-    """Times of a pipeline of ranks (a `sim.engine.joint_timer.JointStageTimer`) from those of its stages.
+    """Times of a pipeline of ranks (a `JointStageTimer`) from those of its stages.
 
     In each stage the ranks step together (`sim.cost.joint`); before it they wait for the host and the hop of the rank
     with the largest batch.
@@ -51,7 +35,7 @@ class JointPipeline(PipelineTimer):
     """
 
     def __init__(
-        self, stages: Sequence[JointStage], host: tuple[float, float], hops: Sequence[Hop], *, dummies_block: bool
+        self, stages: Sequence[JointTimer], host: tuple[float, float], hops: Sequence[Hop], *, dummies_block: bool
     ) -> None:
         super().__init__(stages, host, hops)
         self._joint = list(stages)
@@ -75,12 +59,7 @@ class JointPipeline(PipelineTimer):
 
     def joint_run(self, shapes: Sequence[StepShape], growing_windowed: Sequence[int]) -> AffineRun:
         """Steps of such batches in a row, as long as every stage stays on its line."""
-        increment, steps = 0.0, math.inf
-        for stage in self._joint:
-            _, slope, length = stage.joint_run(shapes, growing_windowed)
-            increment += slope
-            steps = min(steps, length)
-        return AffineRun(self.joint(shapes), increment, steps)
+        return in_series(self.joint(shapes), [stage.joint_run(shapes, growing_windowed) for stage in self._joint])
 
     def joint_times(self, shapes: Sequence[StepShape], sums: Sequence[tuple[Floats, Floats]]) -> Floats:
         """(n,) ticks of decode-only batches that wait for nobody, given n contexts and n windowed ones of each rank."""

@@ -38,6 +38,15 @@ class Hop(Protocol):
         ...
 
 
+def in_series(first: float, runs: Sequence[AffineRun]) -> AffineRun:
+    """Steps that pass stages one after the other, the first in ``first``: on a line as long as each of ``runs`` is."""
+    increment, steps = 0.0, math.inf
+    for _, slope, length in runs:
+        increment += slope
+        steps = min(steps, length)
+    return AffineRun(first, increment, steps)
+
+
 class PipelineTimer:
     """Times of a pipeline (a `sim.engine.pipelined.StageTimer`) from those of its stages.
 
@@ -80,12 +89,7 @@ class PipelineTimer:
 
     def decode_run(self, shape: StepShape, growing_windowed: int) -> AffineRun:
         """Steps of a batch alone, as long as every stage stays on its line."""
-        increment, steps = 0.0, math.inf
-        for stage in self._stages:
-            _, slope, length = stage.decode_run(shape, growing_windowed)
-            increment += slope
-            steps = min(steps, length)
-        return AffineRun(self.step(shape), increment, steps)
+        return in_series(self.step(shape), [stage.decode_run(shape, growing_windowed) for stage in self._stages])
 
     def decode_times(self, shape: StepShape, context: NDArray[Any], windowed: NDArray[Any]) -> NDArray[Any]:
         """Durations of decode-only steps of a batch alone, one for each context."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import simpy
 
+from sim.cost.joint_timer import JointTimer
 from sim.cost.shape import StepShape
-from sim.engine.joint_timer import JointTimer
 from sim.engine.jump import Jump
 from sim.engine.process import Alarm
 from sim.engine.replica import MANY, Replica

@@ -7,8 +7,8 @@ from typing import Any
 
 import simpy
 
+from sim.cost.joint_timer import JointStageTimer
 from sim.engine.data_parallel import Rank, RankGroup
-from sim.engine.joint_timer import JointStageTimer
 from sim.engine.pipelined import PipelinedReplica, Stages
 from sim.engine.request import Tick
 from sim.engine.step import Step
